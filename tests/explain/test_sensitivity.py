@@ -63,7 +63,7 @@ RARELY = {
     "kpop": "a token must change in probability as much as from 0.9 to 0.08, a factor of 12. With upper 0.63 a factor of 2",
     "k2-rs": "the tokens of a sequence, on average, must change in probability as much as from 0.9 to 0.2, a factor of 4.1",
 }
-OUTLIERS = {"seq-logprob-error": "one token of 1,000 that changes in probability by a factor of 1,000 goes beyond them"}
+OUTLIERS = {"seq-logprob-error": "one token of 1,000 that changes in probability by a factor of 1,000 exceeds them"}
 ALONE = [
     # of 1,000 tokens one moves by ℓ and the others stay: the metric, its bound, and the factor e^|ℓ| at which its mean passes the bound
     ("mult_prob_error", None, 2.0, 1001.0),  # (e^|ℓ| + 999)/1000 = 2

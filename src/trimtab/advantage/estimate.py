@@ -207,13 +207,13 @@ def _distillation(estimator: Distillation, shaping: Shaping, batch: Episodes) ->
     teacher, student = batch.given.teacher, batch.given.student
     assert teacher is not None
     assert student is not None
-    own = teacher_signal(estimator, teacher, student, batch.trained)
+    signal = teacher_signal(estimator, teacher, student, batch.trained)
     size = (batch.clean(teacher).abs() + batch.clean(student).abs()) * estimator.coefficient
     if estimator.base is None:
-        return Estimate(own, whiten=estimator.normalise, size=size)
-    found = _estimate(estimator.base, shaping, batch)
-    rewarded = _whitened(found, batch)
-    return Estimate(rewarded + own, returns=found.returns, whiten=estimator.normalise, size=size + rewarded.abs())
+        return Estimate(signal, whiten=estimator.normalise, size=size)
+    table = _estimate(estimator.base, shaping, batch)
+    rewarded = _whitened(table, batch)
+    return Estimate(rewarded + signal, returns=table.returns, whiten=estimator.normalise, size=size + rewarded.abs())
 
 
 def _outcome(estimator: Estimator, batch: Episodes) -> Estimate:

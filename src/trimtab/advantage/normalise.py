@@ -129,12 +129,14 @@ def standardise(norm: Normalise, sample: Votes) -> Float[Tensor, "*units"]:
     return value / sample.per_unit(divisor(spread, variance, norm.eps, norm.eps_at, norm.singleton))
 
 
-def divisor(found: Moments, variance: Tensor, eps: float, eps_at: str, singleton: Singleton) -> Float[Tensor, " rows"]:
+def divisor(
+    divisors: Moments, variance: Tensor, eps: float, eps_at: str, singleton: Singleton
+) -> Float[Tensor, " rows"]:
     """What a variance divides by; 1 where nothing varies."""
-    varies = found.varies
+    varies = divisors.varies
     if singleton == "raw":
-        variance = torch.where(found.number == 1, 1.0, variance)
-        varies = torch.where(found.number == 1, 1.0, varies)
+        variance = torch.where(divisors.number == 1, 1.0, variance)
+        varies = torch.where(divisors.number == 1, 1.0, varies)
     return torch.where(varies > 0, DIVISORS[eps_at](variance, eps), 1.0)
 
 

@@ -94,10 +94,10 @@ def leave_one_out(config: LeaveOneOut | Gdpo, scores: Scores) -> Tensor:
     value = _less_the_others(config.singleton, scores.sample)
     if not config.std:
         return value
-    found = moments(scores.sample, "group")
-    number = found.number
-    squares = found.squares - (scores.sample.value - found.mean).square() * number / (number - 1.0).clamp(min=1.0)
-    varies = (squares > AGREE * found.squares) & (number > 2)
+    others = moments(scores.sample, "group")
+    number = others.number
+    squares = others.squares - (scores.sample.value - others.mean).square() * number / (number - 1.0).clamp(min=1.0)
+    varies = (squares > AGREE * others.squares) & (number > 2)
     variance = squares / (number - (2.0 if config.unbiased else 1.0)).clamp(min=1.0)
     return value / torch.where(varies, variance.clamp(min=0.0).sqrt() + config.eps, 1.0)
 
@@ -151,8 +151,8 @@ def pass_k(config: PassK, scores: Scores) -> Tensor:
     sample = scores.sample
     groups = sample.levels["group"]
     index = torch.where(sample.weight > 0, groups.index, groups.count)  # whoever does not vote is apart
-    (both,), own = groups.ranks.gather(torch.stack([sample.value, index.double()], -1))
-    gain = _gain(both[:, 0], both[:, 1].long(), groups.count + 1, config.k)[own]
+    (both,), chance = groups.ranks.gather(torch.stack([sample.value, index.double()], -1))
+    gain = _gain(both[:, 0], both[:, 1].long(), groups.count + 1, config.k)[chance]
     found = moments(sample, "group")
     if config.std:
         gain = gain / (found.variance(config.unbiased).sqrt() + config.eps).clamp(min=1e-300)

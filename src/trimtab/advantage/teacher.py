@@ -25,8 +25,8 @@ def teacher_signal(
     this advantage. On samples of an older policy a ratio has to weigh it, which is the loss's and the correction's part.
     """
     gap = log_gap(teacher, student, counted)
-    held = gap if config.limit is None else gap.clamp(-config.limit, config.limit)
-    return held * config.coefficient
+    limited = gap if config.limit is None else gap.clamp(-config.limit, config.limit)
+    return limited * config.coefficient
 
 
 def log_gap(
@@ -39,15 +39,15 @@ def log_gap(
 
 def known_tokens(*log_probs: Tensor | None) -> Float[Tensor, "*tokens"] | None:
     """1 where each of these is a finite number; None where there are none."""
-    found: Tensor | None = None
+    known: Tensor | None = None
     for each in log_probs:
         if each is not None:
             finite = is_finite(each.detach().to(working_type(each)))
-            found = finite if found is None else found * finite
-    return found
+            known = finite if known is None else known * finite
+    return known
 
 
 def teacher_sums(gap: Float[Tensor, "*tokens"], counted: Float[Tensor, "*tokens"]) -> tuple[Tensor, Tensor]:
     """Two estimates of the KL from student to teacher, summed over tokens: log student − log teacher, and k3, which is never negative."""
-    held = gap.double().clamp(-LIMIT, LIMIT)
-    return -(gap.double() * counted).sum(), (k3(held) * counted).sum()
+    limited = gap.double().clamp(-LIMIT, LIMIT)
+    return -(gap.double() * counted).sum(), (k3(limited) * counted).sum()

@@ -195,12 +195,12 @@ def _choices(model: type[BaseModel], field: str) -> list[str]:
     """Every string a literal field accepts, through unions and aliases."""
     info = model.model_fields.get(field.split(".")[0])
     pending: list[Any] = [info.annotation] if info else []
-    found: list[str] = []
+    choices: list[str] = []
     while pending:
         annotation = pending.pop()
         for part in get_args(annotation):
             if isinstance(part, str):
-                found.append(part)
+                choices.append(part)
             else:
                 pending.append(part)
-    return found
+    return choices

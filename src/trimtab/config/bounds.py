@@ -36,7 +36,7 @@ class BatchBounds(Config):
     def _one(self) -> BatchBounds:
         if (self.keep is None) == (self.ess is None):
             given = "neither" if self.keep is None else "both"
-            raise ConfigError(f"BatchBounds needs keep or ess, got {given}. Say one of them.")
+            raise ConfigError(f"BatchBounds needs keep or ess, got {given}. Set exactly one.")
         return self
 
 
@@ -48,7 +48,7 @@ def scale_problem(thing: str, scale: BoundScale, *, level: str, agg: str | None,
         return f"{thing} with bound_scale {scale} needs a bound to scale, got none. Set lower or upper, or drop it."
     if scale in BY_TOKEN and (level != "token" or agg is not None):
         return (
-            f"{thing} with bound_scale {scale} needs level token, got {level}. A token has it; "
+            f"{thing} with bound_scale {scale} needs level token, got {level}. It belongs to single tokens; "
             "bounds on means scale with inv_sqrt_length."
         )
     if scale == "inv_sqrt_length" and agg != "mean":
@@ -67,9 +67,9 @@ def batch_bounds_problem(
     if bounds is None:
         return None
     if fixed:
-        return f"{thing} with bounds needs no {' and '.join(fixed)}, got both. They are found in the batch; drop one of the two."
+        return f"{thing} with bounds needs no {' and '.join(fixed)}, got both. They are computed from the batch; drop one of the two."
     if scale != "none":
-        return f"{thing} with bounds needs bound_scale none, got {scale}. What is found in the batch is one bound for all; drop one."
+        return f"{thing} with bounds needs bound_scale none, got {scale}. A bound computed from the batch is one for all units; drop one."
     return None
 
 

@@ -72,10 +72,10 @@ class Correction(Config):
         if self.weight is not None and self.weight.level not in ("one", "token"):
             return (
                 f"Correction with centering score needs a weight at level one or token, got {self.weight.level!r}. "
-                "What another id would have weighed is known for single tokens only."
+                "The weight of another id is known for single tokens only."
             )
         if self.normalize is not None:
-            return f"Correction with centering score needs normalize none, got {self.normalize}. The mean moves with the sampled ids."
+            return f"Correction with centering score needs normalize none, got {self.normalize}. The mean depends on the sampled ids."
         weight = self.weight
         if weight is not None and (weight.bounds is not None or weight.bound_scale == "entropy"):
             return (
@@ -91,7 +91,9 @@ class Correction(Config):
     def doubts(self) -> list[str]:
         """A correction that does nothing without saying so."""
         if not self.gates and self.weight is None and self.centering is None:
-            return ["Correction with no gate and no weight corrects nothing. Say so with trimtab.preset('off')."]
+            return [
+                "Correction with no gate and no weight corrects nothing. Use trimtab.preset('off') if that is intended."
+            ]
         return []
 
     @property
@@ -122,8 +124,8 @@ class Correction(Config):
 
         Such a rule is worked out once per step and handed to the micro-batches in parts.
         """
-        found = any(part.bounds is not None for part in (*self.gates, self.weight) if part is not None)
-        return found or self.normalize is not None or any(gate.level == "batch" for gate in self.gates)
+        from_batch = any(part.bounds is not None for part in (*self.gates, self.weight) if part is not None)
+        return from_batch or self.normalize is not None or any(gate.level == "batch" for gate in self.gates)
 
     @property
     def needs_head(self) -> bool:

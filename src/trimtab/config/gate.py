@@ -49,7 +49,7 @@ class Gate(Config):
     agg: Agg | None = Field(
         default=None,
         description="How token values become one value per segment or sequence (mean if not set). `every`: each token "
-        "must lie inside, one outside condemns all. `budget` (batch level): the worst tokens go until the mean of the rest "
+        "must lie inside, one outside fails the whole unit. `budget` (batch level): the worst tokens go until the mean of the rest "
         "is at most `upper`. Ratios are gathered in log space, so mean is the geometric mean and sum the product.",
     )
     lower: Number | None = Field(default=None, description="Least value that stays (inclusive); no bound if not set.")
@@ -140,9 +140,9 @@ class Gate(Config):
                 "The larger of the two is offered for divergences that are never negative."
             )
         if self.metric == "age" and (self.pair is not None or self.limit is not None):
-            return "Gate on age needs neither pair nor limit, got one. No policies are compared; drop it."
+            return "Gate on age needs neither pair nor limit, got one. Age compares no policies; drop it."
         if self.limit is not None and self.limit.at == "gathered" and self.level in ("token", "batch"):
-            return f"Gate at {self.level} level needs limit.at token, got 'gathered'. Nothing is gathered there."
+            return f"Gate at {self.level} level needs limit.at token, got 'gathered'. Nothing is aggregated there."
         return None
 
     def _bounds_problem(self) -> str | None:
@@ -176,7 +176,9 @@ class Gate(Config):
         )
         problem = batch_bounds_problem("Gate", self.bounds, self.bound_scale, fixed=given) or problem
         if problem is None and self.bounds is not None and self.bounds.ess is not None:
-            problem = "Gate with bounds needs keep, got ess. What passes weighs as it did; a share is kept."
+            problem = (
+                "Gate with bounds needs keep, got ess. A gate keeps a share of the units and does not change weights."
+            )
         least = min((bound for bound in (self.lower, self.upper) if bound is not None), default=1.0)
         if problem is None and self.bound_scale != "none" and self.metric == "mult_prob_error" and least <= 0:
             problem = f"Gate on mult_prob_error with bound_scale needs bounds > 0, got {least:g}. A factor is positive."
@@ -201,8 +203,8 @@ class Gate(Config):
     @property
     def is_of_token(self) -> bool:
         """Whether its verdict on a token depends on that token's own probabilities alone."""
-        own = self.level == "token" and self.metric not in (*HEAD_METRICS, "age")
-        return own and self.bounds is None and self.bound_scale != "entropy"
+        of_token = self.level == "token" and self.metric not in (*HEAD_METRICS, "age")
+        return of_token and self.bounds is None and self.bound_scale != "entropy"
 
     def doubts(self) -> list[str]:
         """Bounds that cannot fire, or hardly ever do."""
@@ -211,7 +213,7 @@ class Gate(Config):
         found: list[str] = []
         if self._excludes_neutral:
             found.append(
-                f"Gate on {self.metric} with [{side(self.lower)}, {side(self.upper)}] turns on-policy data away: "
+                f"Gate on {self.metric} with [{side(self.lower)}, {side(self.upper)}] rejects on-policy data: "
                 f"it sits at {DIVERGENCES[self.metric].neutral:g}. Widen the bounds to contain it."
             )
         found += [*self._out_of_range(), *self._beyond_limit()]

@@ -67,7 +67,7 @@ class Weight(Config):
             )
         if self.limit is not None and self.limit.at == "gathered" and self.level in ("token", "least_prefix"):
             raise ConfigError(
-                f"Weight at {self.level} level needs limit.at token, got 'gathered'. Nothing is gathered there."
+                f"Weight at {self.level} level needs limit.at token, got 'gathered'. Nothing is aggregated there."
             )
         problem = self._varying_problem()
         if problem:
@@ -81,14 +81,14 @@ class Weight(Config):
         fixed = tuple(name for name in given if name == "upper" or not by_ess)
         bounded = bool(given or self.bounds)
         agg = _GATHERED.get(self.level)
-        found = scale_problem("Weight", self.bound_scale, level=self.level, agg=agg, bounded=bounded)
-        found = batch_bounds_problem("Weight", self.bounds, self.bound_scale, fixed=fixed) or found
-        if found is None and by_ess and self.outside == "zero":
-            found = "Weight with bounds ess needs outside clamp, got zero. A weight of 0 takes its share away."
-        return found
+        problem = scale_problem("Weight", self.bound_scale, level=self.level, agg=agg, bounded=bounded)
+        problem = batch_bounds_problem("Weight", self.bounds, self.bound_scale, fixed=fixed) or problem
+        if problem is None and by_ess and self.outside == "zero":
+            problem = "Weight with bounds ess needs outside clamp, got zero. A weight of 0 takes its share away."
+        return problem
 
     def doubts(self) -> list[str]:
         """A bound that cannot bite."""
         if self.outside == "clamp" and self.lower == 0:
-            return ["Weight with lower 0 cannot bite: a ratio is never below 0. Drop lower."]
+            return ["Weight with lower 0 has no effect: a ratio is never below 0. Drop lower."]
         return []

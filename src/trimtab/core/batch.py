@@ -42,8 +42,8 @@ def check_unchanged(policy: str, log_probs: Tensor, before: int | None) -> None:
     now = edits(log_probs)
     if before is not None and now is not None and before != now:
         raise InputError(
-            f"Metrics need the {policy} log-probs they are worked out from, got a tensor changed in place since. "
-            "Read them before, or pass a copy."
+            f"Metrics need the {policy} log-probs they are worked out from, got a tensor that was modified in place. "
+            "Read the metrics first, or pass a copy."
         )
 
 
@@ -107,10 +107,10 @@ class Batch:
 
     def log_r_over(self, scope: Float[Tensor, "*tokens"], pair: str, limit: Limit | None) -> Float[Tensor, "*tokens"]:
         """The log-ratio of a pair on the tokens in `scope`, 0 elsewhere, held within a limit that bites on tokens."""
-        held = self.log_r[pair]
+        log_r = self.log_r[pair]
         if limit is not None and limit.at == "token":
-            held = held.clamp(-limit.bound, limit.bound)
-        return held if scope is self.valid else held * scope  # a log-ratio is 0 outside `valid` already
+            log_r = log_r.clamp(-limit.bound, limit.bound)
+        return log_r if scope is self.valid else log_r * scope  # a log-ratio is 0 outside `valid` already
 
     def probability(self, policy: str) -> Float[Tensor, "*tokens"]:
         """The probability of each token under a policy; 1 outside `valid`, and finite whatever a log-prob claims."""
@@ -134,8 +134,8 @@ class Batch:
         target, base = pair.split("/")
         sampled = {name: zero_outside(self.log_probs(name), self.valid) for name in (target, base)}
         buckets = buckets_of(self.head, (target, base), self.valid.dtype, sampled)
-        found = head_divergence(metric, direction, buckets, target, base, self.valid.numel())
-        return zero_outside(found.view(self.valid.shape), self.valid)
+        divergence = head_divergence(metric, direction, buckets, target, base, self.valid.numel())
+        return zero_outside(divergence.view(self.valid.shape), self.valid)
 
     def log_probs(self, policy: str) -> Tensor:
         """Log-probs as given. A copy would cost as much as the correction; so a change made since is an error, not another number."""
@@ -188,8 +188,8 @@ def batch(
 def _known_age(age: Tensor, mask: Tensor) -> Tensor:
     """Ages as given, unknown ones (negative, NaN) above every bound."""
     check_like("age", age, mask)
-    held = age.detach().double()
-    return torch.where(held >= 0, held.clamp(max=UNKNOWN_AGE), UNKNOWN_AGE)
+    ages = age.detach().double()
+    return torch.where(ages >= 0, ages.clamp(max=UNKNOWN_AGE), UNKNOWN_AGE)
 
 
 def _known_entropy(entropy: Tensor, mask: Tensor, valid: Tensor) -> Float[Tensor, "*tokens"]:

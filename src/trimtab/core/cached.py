@@ -29,9 +29,9 @@ class cached(Generic[Value]):  # noqa: N801 - reads as a decorator, like `proper
     def __get__(self, thing: object | None, owner: type | None = None) -> cached[Value] | Value:
         if thing is None:
             return self
-        found = self.make(thing)
-        object.__setattr__(thing, self.name, found)  # found before this descriptor from now on; frozen values too
-        return found
+        value = self.make(thing)
+        object.__setattr__(thing, self.name, value)  # found before this descriptor from now on; frozen values too
+        return value
 
 
 def cache_by_identity(make: Callable[[Any], Value]) -> Callable[[Any], Value]:
@@ -39,7 +39,7 @@ def cache_by_identity(make: Callable[[Any], Value]) -> Callable[[Any], Value]:
     known: dict[int, tuple[object, Value]] = {}
 
     @wraps(make)
-    def found(thing: Any) -> Value:
+    def cached_value(thing: Any) -> Value:
         if torch.compiler.is_compiling():  # a graph knows no identities
             return make(thing)
         entry = known.get(id(thing))
@@ -49,4 +49,4 @@ def cache_by_identity(make: Callable[[Any], Value]) -> Callable[[Any], Value]:
             entry = known[id(thing)] = thing, make(thing)  # with the thing, so that no other gets its id
         return entry[1]
 
-    return found
+    return cached_value

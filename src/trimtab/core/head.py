@@ -157,8 +157,8 @@ class Buckets:
 
     def per_token(self, value: Float[Tensor, " buckets"], tokens: int) -> Float[Tensor, " tokens"]:
         """The sum over each token's buckets."""
-        held = torch.where(self.present, value, 0.0)
-        return held.new_zeros(tokens).index_add(0, self.token, held)
+        values = torch.where(self.present, value, 0.0)
+        return values.new_zeros(tokens).index_add(0, self.token, values)
 
 
 def buckets_of(
@@ -169,26 +169,26 @@ def buckets_of(
     A token with a NaN among its ids has none at all. Gradients pass through to each policy's log-probs.
     """
     entries, tokens = given.head.entries(), given.head.tokens
-    own = {name: given.of(name).to(dtype) for name in policies}
-    unknown = torch.stack([each.detach().isnan() for each in own.values()]).any(0) & entries.present
+    recorded = {name: given.of(name).to(dtype) for name in policies}
+    unknown = torch.stack([each.detach().isnan() for each in recorded.values()]).any(0) & entries.present
     broken = torch.zeros(tokens, dtype=torch.int32, device=unknown.device).index_add_(0, entries.token, unknown.int())
     token, present = [entries.token], [entries.present & (broken == 0)[entries.token]]
-    log_probs = {name: [each] for name, each in own.items()}
+    log_probs = {name: [each] for name, each in recorded.items()}
     every = torch.arange(tokens, device=unknown.device)
     if sampled is not None:
         token.append(every)
         present.append(~given.head.contains(given.targets).reshape(-1) & (broken == 0))
         for name in policies:
             log_probs[name].append(sampled[name].reshape(-1).to(dtype))
-    made = Buckets(torch.cat(token), torch.cat(present), {name: torch.cat(each) for name, each in log_probs.items()})
-    return made if given.complete else _with_tail(made, every, broken == 0)
+    heads = Buckets(torch.cat(token), torch.cat(present), {name: torch.cat(each) for name, each in log_probs.items()})
+    return heads if given.complete else _with_tail(heads, every, broken == 0)
 
 
-def _with_tail(heads: Buckets, every: Int[Tensor, " tokens"], whole: Bool[Tensor, " tokens"]) -> Buckets:
+def _with_tail(heads: Buckets, every: Int[Tensor, " tokens"], unbroken: Bool[Tensor, " tokens"]) -> Buckets:
     tails = {name: _log_tail(heads, each, len(every)) for name, each in heads.log_probs.items()}
     return Buckets(
         torch.cat([heads.token, every]),
-        torch.cat([heads.present, whole]),
+        torch.cat([heads.present, unbroken]),
         {name: torch.cat([each, tails[name]]) for name, each in heads.log_probs.items()},
     )
 

@@ -55,7 +55,7 @@ def check_mask(mask: Tensor) -> None:
     if bool(other.any()):
         place = other.nonzero()[0].tolist()
         raise InputError(
-            f"mask needs 0 or 1, got {mask[tuple(place)].item():g} at {place}. A weight per token belongs into the advantages."
+            f"mask needs 0 or 1, got {mask[tuple(place)].item():g} at {place}. Multiply a weight per token into the advantages."
         )
 
 
@@ -108,7 +108,7 @@ def check_group(group: Tensor | None, rows: int) -> None:
         return
     if group.shape != (rows,):
         raise InputError(
-            f"group needs one id per row, shape ({rows},), got {tuple(group.shape)}. A prompt has rows, not tokens: "
+            f"group needs one id per row, shape ({rows},), got {tuple(group.shape)}. It is an id per sequence, not per token: "
             "pass the id of each sequence once."
         )
     if group.is_floating_point() or group.dtype == torch.bool:
@@ -185,7 +185,7 @@ def _check_boundaries(cu_seqlens: Tensor, tokens: int) -> None:
     )
     check_all(
         cu_seqlens[1:] >= cu_seqlens[:-1],
-        "cu_seqlens needs to never go back",
+        "cu_seqlens needs to be non-decreasing",
         lambda: _first_step_back(cu_seqlens.tolist()),
     )
 
@@ -242,7 +242,7 @@ def _call_with_tensors(function: Any, found: dict[str, Any], tensors: dict[str, 
             continue
         if name in live:
             raise InputError(
-                f"{name} needs a torch tensor, got {_kind(value)}. Its gradient is what is trained on, and only a tensor has one."
+                f"{name} needs a torch tensor, got {_kind(value)}. It carries the gradient, so it cannot be an array."
             )
         if isinstance(value, list | tuple) and "Sequence[Tensor]" in kind:  # one for each micro-batch
             found[name] = [_tensor(name, each, device) for each in cast("list[Any]", value)]

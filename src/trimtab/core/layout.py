@@ -164,24 +164,24 @@ def least_before(
     layout: Layout, value: Float[Tensor, "*tokens"], counted: Float[Tensor, "*tokens"]
 ) -> Float[Tensor, "*tokens"]:
     """The least value of a counted token before each one in its sequence; 0 where there is none."""
-    held = torch.where(counted > 0, value, torch.inf)
-    found = torch.full_like(held, torch.inf)
-    found[..., 1:] = held[..., :-1]
-    first = _first(layout, held)
-    found = torch.where(first, torch.inf, found)
+    values = torch.where(counted > 0, value, torch.inf)
+    least = torch.full_like(values, torch.inf)
+    least[..., 1:] = values[..., :-1]
+    first = _first(layout, values)
+    least = torch.where(first, torch.inf, least)
     if isinstance(layout, Packed):
-        found = _running_least(found, layout)
-    elif found.shape[-1]:
-        found = found.cummin(-1).values
-    return torch.where(found < torch.inf, found, 0.0)
+        least = _running_least(least, layout)
+    elif least.shape[-1]:
+        least = least.cummin(-1).values
+    return torch.where(least < torch.inf, least, 0.0)
 
 
 def _first(layout: Layout, value: Tensor) -> Bool[Tensor, "*tokens"]:
     """Where sequences begin."""
-    found = torch.zeros(value.shape, dtype=torch.bool, device=value.device)
+    starts_here = torch.zeros(value.shape, dtype=torch.bool, device=value.device)
     if not isinstance(layout, Packed):
-        found[..., :1] = True
-        return found
+        starts_here[..., :1] = True
+        return starts_here
     starts = torch.zeros(layout.tokens + 1, dtype=torch.bool, device=value.device)
     return starts.index_fill_(0, layout.cu_seqlens[:-1].long(), True)[:-1]
 
@@ -222,10 +222,10 @@ def reverse_scan(decay: Float[Tensor, " n"], add: Float[Tensor, " n"]) -> Float[
 def _columns(flat: Tensor, blocks: int) -> Tensor:
     """A copy as [BLOCK, blocks], block b in column b, padded with 0 at the end."""
     padded = flat.new_zeros(BLOCK, blocks)
-    whole = len(flat) // BLOCK
-    padded[:, :whole] = flat[: whole * BLOCK].view(whole, BLOCK).t()
-    if whole < blocks:
-        padded[: len(flat) - whole * BLOCK, -1] = flat[whole * BLOCK :]
+    full = len(flat) // BLOCK
+    padded[:, :full] = flat[: full * BLOCK].view(full, BLOCK).t()
+    if full < blocks:
+        padded[: len(flat) - full * BLOCK, -1] = flat[full * BLOCK :]
     return padded
 
 
@@ -234,9 +234,9 @@ def ends(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Float[Tensor, "*t
     if isinstance(layout, Packed):
         bounds = trained.new_zeros(layout.tokens + 1).index_fill_(0, layout.cu_seqlens.long(), 1.0)
         return bounds[1:]
-    found = torch.zeros_like(trained)
-    found[..., -1:] = 1.0
-    return found
+    last = torch.zeros_like(trained)
+    last[..., -1:] = 1.0
+    return last
 
 
 def last_trained(layout: Layout, trained: Float[Tensor, "*tokens"]) -> Float[Tensor, "*tokens"]:

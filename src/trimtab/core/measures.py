@@ -72,12 +72,12 @@ def counts(decisions: Decisions) -> dict[str, Tensor]:
 def drift(decisions: Decisions) -> dict[str, Tensor]:
     """How far the two policies lie apart on the tokens."""
     log_r = decisions.log_r
-    held = log_r.clamp(-LIMIT, LIMIT)
-    excess = held.expm1()  # r − 1: 0 on masked tokens, so nothing needs masking here
+    limited = log_r.clamp(-LIMIT, LIMIT)
+    excess = limited.expm1()  # r − 1: 0 on masked tokens, so nothing needs masking here
     square, linear = small_sum_of(excess.square()), small_sum_of(excess)  # at most e^40: far from the ends of float32
-    weighted = small_sum_of(torch.addcmul(held, excess, held))  # r·ℓ = ℓ + (r − 1)·ℓ
-    estimate = small_sum_of(excess.sub_(held).clamp_(min=0.0))
-    distances = torch.abs(log_r, out=held)
+    weighted = small_sum_of(torch.addcmul(limited, excess, limited))  # r·ℓ = ℓ + (r − 1)·ℓ
+    estimate = small_sum_of(excess.sub_(limited).clamp_(min=0.0))
+    distances = torch.abs(log_r, out=limited)
     total = sum_of_rows(decisions.ranks, decisions.total_log_r)
     local = {
         "tokens": decisions.number,
@@ -149,8 +149,8 @@ def ratio_quantiles(decisions: Decisions) -> dict[str, Tensor]:
     """The raw ratio where one token cannot own the figure."""
     ratio = decisions.log_r.clamp(-LIMIT, LIMIT).exp_()
     middle = quantiles(decisions.log_r.abs(), decisions.batch.valid, [0.5], decisions.ranks)
-    found = with_prefix("ratio/", quantile_points(ratio, decisions.batch.valid, decisions.ranks))
-    return found | {"drift/abs_log_r_p50": as_metric(middle[0])}
+    points = with_prefix("ratio/", quantile_points(ratio, decisions.batch.valid, decisions.ranks))
+    return points | {"drift/abs_log_r_p50": as_metric(middle[0])}
 
 
 def weight(decisions: Decisions) -> dict[str, Tensor]:
@@ -165,13 +165,13 @@ def raw_weight(decisions: Decisions) -> dict[str, Tensor]:
     return _weights(decisions, decisions.weighing.spread(raw) * decisions.kept, "weight/raw_")
 
 
-def _weights(decisions: Decisions, held: Tensor, prefix: str) -> dict[str, Tensor]:
-    found = describe(held, decisions.kept, number_of(decisions.kept), decisions.ranks, least=0.0)
+def _weights(decisions: Decisions, values: Tensor, prefix: str) -> dict[str, Tensor]:
+    weights = describe(values, decisions.kept, number_of(decisions.kept), decisions.ranks, least=0.0)
     (trained,) = over_ranks(decisions.ranks, decisions.number)
-    square = found.variance + found.mean.square()
+    square = weights.variance + weights.mean.square()
     # Σw = number · mean and Σw² = number · square: (Σw)² / (trained · Σw²) is this
-    ess = quotient(found.number * found.mean.square(), square * trained)
-    return found.as_metrics(prefix) | {f"{prefix}ess": ess}
+    ess = quotient(weights.number * weights.mean.square(), square * trained)
+    return weights.as_metrics(prefix) | {f"{prefix}ess": ess}
 
 
 AGES = {"0": (0.0, 0.0), "1": (1.0, 1.0), "2-3": (2.0, 3.0), "4-7": (4.0, 7.0), "8-up": (8.0, UNKNOWN_AGE - 1)}
@@ -182,14 +182,14 @@ def ess_by_age(decisions: Decisions) -> dict[str, Tensor]:
     """The effective share of the tokens of each age."""
     age, valid = decisions.batch.age, decisions.batch.valid
     assert age is not None
-    held = decisions.weight.clamp(max=MOST)
+    weights = decisions.weight.clamp(max=MOST)
     sums: list[Tensor] = []
     for least, most in AGES.values():
-        here = is_inside(age, least, most).mul_(valid)
-        part = held * here
-        sums += [sum_of(part), squares_of(part), number_of(here)]
-    found = over_ranks(decisions.ranks, *sums)
-    totals, squares, numbers = found[0::3], found[1::3], found[2::3]
+        band = is_inside(age, least, most).mul_(valid)
+        part = weights * band
+        sums += [sum_of(part), squares_of(part), number_of(band)]
+    totals_of_bands = over_ranks(decisions.ranks, *sums)
+    totals, squares, numbers = totals_of_bands[0::3], totals_of_bands[1::3], totals_of_bands[2::3]
     return {
         f"weight/ess_age/{name}": quotient(total.square(), square * number)
         for name, total, square, number in zip(AGES, totals, squares, numbers, strict=True)

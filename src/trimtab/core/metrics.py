@@ -66,8 +66,8 @@ class LazyMetrics(Mapping[str, Tensor]):
         """The names by family. Values are left out: reading one may wait for a device."""
         families: dict[str, list[str]] = {}
         for name in self:
-            family, _, own = name.rpartition("/")
-            families.setdefault(family, []).append(own)
+            family, _, short = name.rpartition("/")
+            families.setdefault(family, []).append(short)
         lines = [f"  {f'{family}/: ' if family else ''}{', '.join(names)}" for family, names in families.items()]
         return "\n".join(
             [f"{len(self)} metrics, each worked out when it is read: metrics[{next(iter(self))!r}].item()", *lines]
@@ -102,9 +102,9 @@ class Metrics(LazyMetrics):
     def section_of(self, name: str) -> dict[str, Tensor]:
         """A metric worked out, with the others of its section."""
         measure = self.sections[name]
-        found = None if self._known is None else self._known(name)
-        if found is not None:
-            return found
+        known = None if self._known is None else self._known(name)
+        if known is not None:
+            return known
         with torch.no_grad():
             return measure(self.decisions)
 
@@ -136,8 +136,8 @@ def say_all_rejected(rule: Correction, metrics: Metrics) -> None:
         advice = "; ".join(gate_measures.bounds_that_keep(metrics.decisions, 0.9))
     _LOG.warning(
         "trimtab: the correction rejected every token of this batch, so its loss and gradient are 0. %s. "
-        "Said once; the metric all_rejected counts on.",
-        advice or "No single gate did: look at gate/…/rejected_tokens",
+        "Logged once per rule; the metric all_rejected keeps counting.",
+        advice or "No single gate did: see gate/…/rejected_tokens",
     )
 
 

@@ -90,8 +90,8 @@ def upper_for_ess(
     """
     there = counted.clamp(max=1.0)
     low = torch.zeros((), dtype=torch.int64, device=log_raw.device)
-    held = torch.where(there > 0, log_raw, 0.0).clamp(min=0.0)
-    top = ranks.greatest(held.amax() if held.numel() else held.new_zeros(()))
+    positive = torch.where(there > 0, log_raw, 0.0).clamp(min=0.0)
+    top = ranks.greatest(positive.amax() if positive.numel() else positive.new_zeros(()))
     high = _sortable(top).to(torch.int64)
 
     def is_even(middle: Tensor) -> Tensor:
@@ -121,20 +121,20 @@ def quantiles(
     high = torch.where(
         counted.flatten() > 0, (order >> 16).add_(_BINS // 2), _BINS
     )  # what does not count: a bin of its own
-    whole = ranks.total(_counts(high, _BINS + 1)[:_BINS]).cumsum(0)
-    number = whole[-1]
+    cumulated = ranks.total(_counts(high, _BINS + 1)[:_BINS]).cumsum(0)
+    number = cumulated[-1]
     share = torch.tensor(points, dtype=torch.float64, device=value.device)
     needed = share.mul(number).ceil().clamp(min=1).to(torch.int64)
-    bins = torch.searchsorted(whole, needed).clamp(max=_BINS - 1)
-    before = torch.where(bins > 0, whole[(bins - 1).clamp(min=0)], 0)
+    bins = torch.searchsorted(cumulated, needed).clamp(max=_BINS - 1)
+    before = torch.where(bins > 0, cumulated[(bins - 1).clamp(min=0)], 0)
     slots = torch.full((_BINS + 1,), len(points), dtype=torch.int32, device=value.device)
     slots[bins] = torch.arange(len(points), dtype=torch.int32, device=value.device)
     place = slots.index_select(0, high).mul_(_BINS).add_(order & (_BINS - 1))
     fine = _counts(place, (len(points) + 1) * _BINS).view(-1, _BINS)[:-1]
     fine = ranks.total(fine.contiguous()).cumsum(-1)[slots[bins].long()]
     within = torch.searchsorted(fine, (needed - before).unsqueeze(-1)).squeeze(-1).clamp(max=_BINS - 1)
-    found = _flip(((bins - _BINS // 2 << 16) + within).to(torch.int32)).view(torch.float32)
-    return torch.where(number > 0, found, 0.0)
+    values = _flip(((bins - _BINS // 2 << 16) + within).to(torch.int32)).view(torch.float32)
+    return torch.where(number > 0, values, 0.0)
 
 
 def _counts(place: Int[Tensor, " n"], number: int) -> Int[Tensor, " bins"]:
@@ -186,8 +186,10 @@ def largest(
     high = torch.full_like(low, facts.max)
 
     def is_enough(middle: Tensor) -> Tensor:
-        here = torch.ge(order, middle.to(order.dtype), out=torch.empty_like(order)).mul_(counts).sum(dtype=torch.int64)
-        return ranks.total(here) >= number
+        enough = (
+            torch.ge(order, middle.to(order.dtype), out=torch.empty_like(order)).mul_(counts).sum(dtype=torch.int64)
+        )
+        return ranks.total(enough) >= number
 
     low = _greatest_fitting(is_enough, low, high, facts.bits)
     least = low.to(order.dtype)
@@ -198,8 +200,8 @@ def largest(
     return (above | (ties & (place <= left))).reshape(value.shape).to(counted.dtype)
 
 
-def _before(here: Int[Tensor, ""], ranks: Ranks) -> Int[Tensor, ""]:
+def _before(number_here: Int[Tensor, ""], ranks: Ranks) -> Int[Tensor, ""]:
     """How many the ranks before this one hold, where this one holds `here`."""
-    each = here.new_zeros(ranks.number)
-    each[ranks.place] = here
+    each = number_here.new_zeros(ranks.number)
+    each[ranks.place] = number_here
     return ranks.total(each)[: ranks.place].sum()

@@ -81,11 +81,11 @@ def _metrics(
     tokens, dates, ages, rows, eldest, spans = sums.unbind()
     peak = torch.where(dated > 0, oldest, -torch.inf).amax() if len(oldest) else oldest.new_full((), -torch.inf)
     peak = ranks.greatest(peak)
-    found = {
+    values = {
         "staleness/oldest_mean": eldest / rows.clamp(min=1),
         "staleness/oldest_max": torch.where(rows > 0, peak, 0.0),
         "staleness/token_mean": ages / dates.clamp(min=1),
         "staleness/spans": spans / rows.clamp(min=1),
         "staleness/coverage": dates / tokens.clamp(min=1),
     }
-    return {name: value.float() for name, value in found.items()}
+    return {name: value.float() for name, value in values.items()}

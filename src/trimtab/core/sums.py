@@ -67,7 +67,7 @@ SELECTION = {
 
 def means(table: Mapping[str, tuple[str, str]], sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The rows of a table that these sums say."""
-    return {name: quotient(sums[part], sums[whole]) for name, (part, whole) in table.items() if part in sums}
+    return {name: quotient(sums[part], sums[number]) for name, (part, number) in table.items() if part in sums}
 
 
 def total_sums(ranks: Ranks, sums: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -114,38 +114,40 @@ class Description:
 
     def as_metrics(self, prefix: str) -> dict[str, Tensor]:
         """As metrics."""
-        found = {"mean": self.mean, "std": self.variance.sqrt(), "min": self.least, "max": self.greatest}
-        return with_prefix(prefix, {name: as_metric(value) for name, value in found.items()})
+        parts = {"mean": self.mean, "std": self.variance.sqrt(), "min": self.least, "max": self.greatest}
+        return with_prefix(prefix, {name: as_metric(value) for name, value in parts.items()})
 
 
 def describe(
-    held: Tensor, present: Tensor, number: Tensor, ranks: Ranks, share: float = 1.0, least: float = -math.inf
+    values: Tensor, present: Tensor, number: Tensor, ranks: Ranks, share: float = 1.0, least: float = -math.inf
 ) -> Description:
-    """Mean, variance, least and greatest of the present values; `held` is 0 where they are not.
+    """Mean, variance, least and greatest of the present values; `values` are 0 elsewhere.
 
     Two passes, so that nothing cancels. Where no value is below `least` >= 0, the absent zeros cannot be the greatest. Values of
     either sign lie within ±MOST, so that none is farther from the mean than float32 reaches.
     """
-    scratch = torch.empty_like(held)  # for two values per token: fresh memory costs more than the arithmetic done in it
-    number, total = over_ranks(ranks, number * share, sum_of(held) * share)
+    scratch = torch.empty_like(
+        values
+    )  # for two values per token: fresh memory costs more than the arithmetic done in it
+    number, total = over_ranks(ranks, number * share, sum_of(values) * share)
     some = number.clamp(min=1e-300)
     mean = total / some
-    centre = mean.to(held.dtype)  # the mean but for a rounding
-    (second,) = over_ranks(ranks, squares_of(torch.addcmul(held, present, -centre, out=scratch)) * share)
+    centre = mean.to(values.dtype)  # the mean but for a rounding
+    (second,) = over_ranks(ranks, squares_of(torch.addcmul(values, present, -centre, out=scratch)) * share)
     variance = (second / some - (mean - centre).square()).clamp(min=0.0)
-    high, low = ranks.greatest(_ends(held, present, scratch, least)).double().unbind()
+    high, low = ranks.greatest(_ends(values, present, scratch, least)).double().unbind()
     return Description(
         number, mean, variance, torch.where(number > 0, 0.0 - low, 0.0), torch.where(number > 0, high, 0.0)
     )
 
 
-def _ends(held: Tensor, present: Tensor, scratch: Tensor, least: float) -> Tensor:
+def _ends(values: Tensor, present: Tensor, scratch: Tensor, least: float) -> Tensor:
     """The greatest present value and minus the least; `scratch` is written over."""
-    if not held.numel():
-        return held.new_full((2,), -torch.inf)
-    outside = torch.sub(present, 1.0, out=scratch).mul_(torch.finfo(held.dtype).max)  # 0 or the lowest number
-    high = held.amax() if least >= 0 else (held + outside).amax()
-    return torch.stack([high, outside.sub_(held).amax()])
+    if not values.numel():
+        return values.new_full((2,), -torch.inf)
+    outside = torch.sub(present, 1.0, out=scratch).mul_(torch.finfo(values.dtype).max)  # 0 or the lowest number
+    high = values.amax() if least >= 0 else (values + outside).amax()
+    return torch.stack([high, outside.sub_(values).amax()])
 
 
 def with_prefix(prefix: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:

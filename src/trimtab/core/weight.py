@@ -62,12 +62,12 @@ def bound_ratio(log_raw: Tensor, weight: Weight, bounds: UnitBounds | None = Non
     What lies outside is found by logarithms, as in gates: e^(log 3) is not 3 in floating point, and bounds are closed.
     """
     raw, most = log_raw.exp(), torch.finfo(log_raw.dtype).max
-    found = bounds if bounds is not None else UnitBounds(log_bound(weight.lower), log_bound(weight.upper))
+    unit_bounds = bounds if bounds is not None else UnitBounds(log_bound(weight.lower), log_bound(weight.upper))
     if weight.outside == "zero":
-        return raw.clamp_(max=most) * is_inside(log_raw, found.lower, found.upper)
+        return raw.clamp_(max=most) * is_inside(log_raw, unit_bounds.lower, unit_bounds.upper)
     if is_fixed(weight):
         return raw.clamp_(min=weight.lower, max=most if weight.upper is None else weight.upper)
-    lower, upper = found.of_ratio(raw)
+    lower, upper = unit_bounds.of_ratio(raw)
     raw.clamp_(max=most)
     raw = raw if lower is None else torch.maximum(raw, lower)
     return raw if upper is None else torch.minimum(raw, upper)

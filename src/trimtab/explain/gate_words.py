@@ -83,7 +83,7 @@ def _test(gate: Gate) -> str:
         return f"{one}; the tokens with the largest go, until the mean over the rest of the batch fits{least}"
     unit = "turn (contiguous run of the mask)" if gate.level == "segment" else gate.level
     words = _RATIO_AGGS[gate.agg][1] if gate.metric == "ratio" else _AGGS[gate.agg][1].format(one)
-    condemned = f"; one token outside condemns its {gate.level}" if gate.agg == "every" else ""
+    condemned = f"; one token outside fails the whole {gate.level}" if gate.agg == "every" else ""
     return f"{words}, over the tokens of each {unit}{condemned}"
 
 
@@ -214,7 +214,7 @@ def bounds_lines(part: Gate | Weight, unit: str) -> list[tuple[str, str]]:
             (
                 "bounds",
                 f"u is the greatest bound, 1 or more, with (Σw)² / (n·Σw²) ≥ {target} over the n {unit} of the whole batch, across "
-                "ranks; 1 where none has it",
+                "ranks; 1 where none reaches it",
             )
         ]
     if part.bounds is not None:

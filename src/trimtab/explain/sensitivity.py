@@ -51,8 +51,8 @@ def rarely_fires(gate: Gate) -> str | None:
     one = factor_of_one(gate)
     if kind == "mean" and one <= MOST:
         return (
-            f"These bounds act on single tokens far out, hardly on drift: one token of {MANY[gate.level]:,} that changes in probability by "
-            f"{_times(one)} goes beyond them; of all tokens, on average, it takes {_times(least)}."
+            f"These bounds react to single outliers, hardly to drift: one token of {MANY[gate.level]:,} that changes in probability by "
+            f"{_times(one)} exceeds them; if all tokens change alike, it takes {_times(least)}."
         )
     unit = "the batch" if gate.level == "batch" else f"a {gate.level}"
     who = {"token": "a token", "one": "one token"}.get(kind, f"the tokens of {unit}, on average,")
@@ -61,7 +61,7 @@ def rarely_fires(gate: Gate) -> str | None:
     alone = f", and one token of {MANY[gate.level]:,} by {_times(one)}" if kind == "mean" else ""
     return (
         f"These bounds hardly ever fire: {who} must change in probability as much as from {start} to {end}, {_times(least)}{alone}. "
-        f"With {_nearer(gate, NEAR[kind])} a factor of {NEAR[kind]:g} would do."
+        f"With {_nearer(gate, NEAR[kind])} a factor of {NEAR[kind]:g} is enough."
     )
 
 

@@ -28,19 +28,19 @@ EPS = 1e-8
 def bapo(loss: Bapo, terms: Terms) -> Surrogate:
     """max(−Aρ, −A·clip(ρ)) between the bounds of this batch, at most dual·|A| where A < 0."""
     rho, advantages = ratio(terms.log_ratio, limit=loss.log_limit), terms.advantages
-    found = balanced_bounds(loss, rho.detach(), terms)
-    free, held = advantages * rho, advantages * torch.clamp(rho, found.lower, found.upper)
-    gain = torch.where(free <= held, free, held)  # a tie takes the slope of ρ
+    bounds = balanced_bounds(loss, rho.detach(), terms)
+    free, clipped = advantages * rho, advantages * torch.clamp(rho, bounds.lower, bounds.upper)
+    gain = torch.where(free <= clipped, free, clipped)  # a tie takes the slope of ρ
     dual = loss.dual
     if dual is not None:
         least = -dual * advantages.abs()
         gain = torch.where(gain < least, least, gain)
     now = rho.detach()
     marks = {
-        "clip_high": lambda: above(now, found.upper) * above(advantages, 0.0),
-        "clip_low": lambda: below(now, found.lower) * below(advantages, 0.0),
-        "bound_high": lambda: found.upper.expand(now.shape),
-        "bound_low": lambda: found.lower.expand(now.shape),
+        "clip_high": lambda: above(now, bounds.upper) * above(advantages, 0.0),
+        "clip_low": lambda: below(now, bounds.lower) * below(advantages, 0.0),
+        "bound_high": lambda: bounds.upper.expand(now.shape),
+        "bound_low": lambda: bounds.lower.expand(now.shape),
     }
     if dual is not None:
         marks["clip_dual"] = lambda: above(now, dual) * below(advantages, 0.0)

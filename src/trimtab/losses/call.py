@@ -75,9 +75,9 @@ def anchor_of(loss: Objective, policies: Mapping[str, Tensor | None], correction
 
 def compared_pairs(correction: Correction | Corrected | None, anchor: str, kl: KlPenalty | None) -> tuple[str, ...]:
     """The pairs of policies to compare, each once: the correction's, ρ's, and the reference's."""
-    own = correction.pairs if isinstance(correction, Correction) else ()
+    of_rule = correction.pairs if isinstance(correction, Correction) else ()
     reference = () if kl is None else ("current/reference",)
-    return tuple(dict.fromkeys([*own, f"current/{anchor}", *reference]))
+    return tuple(dict.fromkeys([*of_rule, f"current/{anchor}", *reference]))
 
 
 def known_mask(

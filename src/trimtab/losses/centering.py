@@ -34,8 +34,8 @@ def check_centering(loss: Objective, rule: Correction | None, head: HeadLogProbs
         return
     if not loss.is_of_token:
         raise ConfigError(
-            f"Centering score needs a loss whose slope is a token's own, got {type(loss).__name__} as it is set. "
-            "Take Reinforce, Cispo, Clip or ImportancePg at token level."
+            f"Centering score needs a loss whose gradient depends on each token alone, got {type(loss).__name__} with these settings. "
+            "Use Reinforce, Cispo, Clip or ImportancePg at token level."
         )
     if head is None or head.current is None:
         raise InputError(
@@ -64,14 +64,14 @@ def _slopes(
     mask = buckets.present & terms.batch.valid.reshape(-1)[token].bool()
     pairs = tuple(dict.fromkeys([*alone.pairs, f"current/{terms.anchor}"]))
     policies = {name: each.detach() for name, each in buckets.log_probs.items()}
-    whole = torch.tensor([0, len(token)], device=token.device)
+    bounds = torch.tensor([0, len(token)], device=token.device)
     advantages = terms.advantages.expand(terms.batch.valid.shape).reshape(-1)[token]
-    entries = batch(policies, pairs, mask, Packed(cu_seqlens=whole, tokens=len(token)), advantages=advantages)
-    made = decide(alone, entries)
+    entries = batch(policies, pairs, mask, Packed(cu_seqlens=bounds, tokens=len(token)), advantages=advantages)
+    decisions = decide(alone, entries)
     with torch.enable_grad():
         leaf = policies["current"].clone().requires_grad_()
-        own = Terms(entries, terms.anchor, leaf, made.kept, made.weight, entries.lengths)
-        surrogate = OBJECTIVES[type(loss)](loss, own)
-        weight = made.weight if surrogate.weight is None else surrogate.weight
+        entry_terms = Terms(entries, terms.anchor, leaf, decisions.kept, decisions.weight, entries.lengths)
+        surrogate = OBJECTIVES[type(loss)](loss, entry_terms)
+        weight = decisions.weight if surrogate.weight is None else surrogate.weight
         (slopes,) = torch.autograd.grad((surrogate.value * weight).sum(), leaf)
     return torch.nan_to_num(slopes), entries.valid

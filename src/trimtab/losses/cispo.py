@@ -29,8 +29,8 @@ def topr(loss: Topr, terms: Terms) -> Surrogate:
     Either sign of A has a weight of its own.
     """
     if loss.level == "sequence":
-        whole = terms.layout.total(terms.log_ratio_over(loss.scope).detach())
-        rho = ratio(terms.layout.spread(whole)).expand(terms.kept.shape)
+        by_sequence = terms.layout.total(terms.log_ratio_over(loss.scope).detach())
+        rho = ratio(terms.layout.spread(by_sequence)).expand(terms.kept.shape)
     else:
         rho = ratio(terms.log_ratio.detach())
     falls = below(terms.advantages, 0.0)

@@ -27,8 +27,8 @@ def gspo(loss: Gspo, terms: Terms) -> Surrogate:
     units = terms.batch.turns if loss.level == "segment" else terms.layout
     mean = terms.sequence_mean(terms.log_ratio_over(loss.scope), loss.scope, units)
     if loss.level == "sequence-token":
-        own = terms.log_ratio - terms.log_ratio.detach()  # 0, with the token's own gradient
-        log_rho = own + units.spread(mean.detach())
+        by_token = terms.log_ratio - terms.log_ratio.detach()  # 0, with the token's own gradient
+        log_rho = by_token + units.spread(mean.detach())
     else:
         log_rho = units.spread(mean)
     rho = ratio(log_rho, upper=loss.log_upper)
@@ -57,8 +57,8 @@ def clip_surrogate(
     #            ρ = 1.5   min(−1.5, −1.2) = −1.5   slope −1   it rose: push it down
     #            ρ = 4.0   min(−4.0, −1.2) = −4.0, but at least −3: slope 0
     free = advantages * (rho if cap is None else rho.clamp(max=cap))
-    held = advantages * rho.clamp(1.0 - bounds.low, 1.0 + bounds.high)
-    gain = torch.where(free <= held, free, held)  # a tie takes the slope of ρ; torch.minimum would halve it
+    clipped = advantages * rho.clamp(1.0 - bounds.low, 1.0 + bounds.high)
+    gain = torch.where(free <= clipped, free, clipped)  # a tie takes the slope of ρ; torch.minimum would halve it
     least = None if dual is None else -dual * advantages.abs()
     return -gain if least is None else -torch.where(gain < least, least, gain)
 

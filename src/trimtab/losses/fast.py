@@ -72,8 +72,8 @@ def loss_fits(call: LossCall) -> bool:
     rule = call.correction
     if rule is not None and rule.pairs != ("proximal/behavior",) and call.anchor != "behavior":
         return False
-    whole = is_bare(call.advantages.detach().contiguous())
-    return whole and pass_fits(_rule_of(call), tuple(call.policies.values()), call.mask, call.layout)
+    is_readable = is_bare(call.advantages.detach().contiguous())
+    return is_readable and pass_fits(_rule_of(call), tuple(call.policies.values()), call.mask, call.layout)
 
 
 def _is_bare_clip(call: LossCall) -> bool:
@@ -104,8 +104,8 @@ class FastLoss:
         self.decided.check_unchanged()
         if self.edits != edits(self.advantages):
             raise InputError(
-                "Metrics need the advantages they are worked out from, got a tensor changed in place since. "
-                "Read them before, or pass a copy."
+                "Metrics need the advantages they are worked out from, got a tensor that was modified in place. "
+                "Read the metrics first, or pass a copy."
             )
         run = self.decided.run
         if run is None:
@@ -214,8 +214,8 @@ class _Written(torch.autograd.Function):
             return (gradient if float(factor) == 1.0 else gradient.mul_(factor)).to(current.dtype), None, None, None
         with torch.enable_grad():
             leaf = current if twice else current.detach().requires_grad_()
-            (found,) = torch.autograd.grad(ctx.plain(leaf), leaf, gradients[0], create_graph=twice)
-        return found, None, None, None
+            (gradient_of_plain,) = torch.autograd.grad(ctx.plain(leaf), leaf, gradients[0], create_graph=twice)
+        return gradient_of_plain, None, None, None
 
 
 def fast_policy_loss(call: LossCall, plain: Plain) -> tuple[Tensor, PolicyMetrics] | None:
@@ -225,10 +225,10 @@ def fast_policy_loss(call: LossCall, plain: Plain) -> tuple[Tensor, PolicyMetric
     written: list[
         Tensor
     ] = []  # the only reference: torch then takes the gradient as it is, where it would copy a shared one
-    found = fast_loss(call, _rule_of(call), written)
-    if found is None:
+    result = fast_loss(call, _rule_of(call), written)
+    if result is None:
         return None
-    return _with_gradient(call, found.loss.clone(), written, plain), _metrics(call, found, plain)
+    return _with_gradient(call, result.loss.clone(), written, plain), _metrics(call, result, plain)
 
 
 def _with_gradient(call: LossCall, value: Tensor, written: list[Tensor], plain: Plain) -> Tensor:
@@ -259,7 +259,7 @@ def _metrics(call: LossCall, fast: FastLoss, plain: Plain) -> PolicyMetrics:
         sums = fast.sums
         if sums is None:
             return {name: plain_metrics()[name] for name in table}
-        return as_tensors({name: per(sums[part], sums[whole]) for name, (part, whole) in table.items()})
+        return as_tensors({name: per(sums[part], sums[number]) for name, (part, number) in table.items()})
 
     sections: dict[str, Measured] = {"policy/loss": lambda: {"policy/loss": value}}
     sections |= dict.fromkeys(means, partial(section, means))
@@ -271,9 +271,9 @@ def _metrics(call: LossCall, fast: FastLoss, plain: Plain) -> PolicyMetrics:
             return section(selected) if name in selected else decided.known_section(name)
 
         def decisions() -> Decisions:
-            made = plain_metrics().correction
-            assert isinstance(made, Metrics)
-            return made.decisions
+            plain_seen = plain_metrics().correction
+            assert isinstance(plain_seen, Metrics)
+            return plain_seen.decisions
 
         correction = Metrics(call.correction, decisions, valued=True, aged=call.age is not None, known=known)
     by_token = lambda: (plain_metrics().terms, plain_metrics().surrogate)  # noqa: E731

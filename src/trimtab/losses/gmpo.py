@@ -15,8 +15,8 @@ def gmpo(loss: Gmpo, terms: Terms) -> Surrogate:
     """−A·exp(mean of log ρ, each held on the side its advantage pushes it to)."""
     log_rho, advantages = terms.log_ratio_over(loss.scope), terms.advantages
     up, down = above(advantages, 0.0), below(advantages, 0.0)
-    held = up * log_rho.clamp(max=loss.high) + down * log_rho.clamp(min=-loss.low)
-    mean = terms.layout.spread(terms.sequence_mean(held, loss.scope))
+    clipped = up * log_rho.clamp(max=loss.high) + down * log_rho.clamp(min=-loss.low)
+    mean = terms.layout.spread(terms.sequence_mean(clipped, loss.scope))
     weight = None
     if loss.weights == "geometric":
         logs = terms.weight.clamp(min=LEAST_WEIGHT).log() * terms.kept

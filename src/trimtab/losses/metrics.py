@@ -127,12 +127,12 @@ def _drift(terms: Terms) -> dict[str, Tensor]:
     """How far the current policy has moved from the anchor: KL(anchor ‖ current) two ways, and the ratio."""
     kept, ranks = terms.kept, terms.layout.ranks
     log_r = terms.batch.log_r[f"current/{terms.anchor}"] * kept
-    held = log_r.clamp(-LIMIT, LIMIT)
-    number, first, third, rho = _sums(ranks, kept, log_r, k3(held), held.exp() * kept)
+    limited = log_r.clamp(-LIMIT, LIMIT)
+    number, first, third, rho = _sums(ranks, kept, log_r, k3(limited), limited.exp() * kept)
     outside = (kept - 1.0) * torch.finfo(kept.dtype).max
-    ends = [held.new_full((), -torch.inf)] * 2
-    if held.numel():
-        ends = [(held + outside).amax(), (outside - held).amax()]
+    ends = [limited.new_full((), -torch.inf)] * 2
+    if limited.numel():
+        ends = [(limited + outside).amax(), (outside - limited).amax()]
     high, low = ranks.greatest(torch.stack(ends)).unbind()
     some = number > 0
     sums = {"kept": number, "minus_log_rho": -first, "k3": third, "rho": rho, "some": some.to(number.dtype)}

@@ -139,17 +139,17 @@ def policy_loss(
         age=age,
     )
     quick = fast_policy_loss(call, plain_loss)  # the same in one pass, where it fits
-    found = PolicyLoss(*(plain_loss(call, current) if quick is None else quick))
-    _say_if_all_rejected(call, found, mask)
-    return found
+    result = PolicyLoss(*(plain_loss(call, current) if quick is None else quick))
+    _say_if_all_rejected(call, result, mask)
+    return result
 
 
-def _say_if_all_rejected(call: LossCall, found: PolicyLoss, mask: Tensor) -> None:
+def _say_if_all_rejected(call: LossCall, result: PolicyLoss, mask: Tensor) -> None:
     """Where this call is the whole step, log that nothing of it was kept. A micro-batch of one may well be rejected."""
-    rule, seen = call.correction, found.metrics.correction
+    rule, seen = call.correction, result.metrics.correction
     if not isinstance(rule, Correction) or not isinstance(seen, Metrics) or call.denominator is not None:
         return
-    if is_whole_batch(rule, mask, call.layout) and not found.loss.detach() and seen["all_rejected"]:
+    if is_whole_batch(rule, mask, call.layout) and not result.loss.detach() and seen["all_rejected"]:
         say_all_rejected(rule, seen)
 
 
@@ -175,10 +175,10 @@ def plain_loss(call: LossCall, current: Tensor) -> tuple[Tensor, PolicyMetrics]:
     by_prompt = any(part.reduction.mode == "prompt-mean" for part in parts.values())
     step = call.denominator or denominator_of(terms.lengths, call.group if by_prompt else None, call.layout.ranks)
     step = of_kind(Denominator, step, "denominator needs to be a Denominator", "trimtab.Denominator.of(masks)")
-    found = torch.stack([part.share(terms, step, call.group) for part in parts.values()]).sum()
+    value = torch.stack([part.share(terms, step, call.group) for part in parts.values()]).sum()
     means = _means(parts, tokens.valid, call.entropy)
     over = step.averaged_over
-    return found, policy_metrics(terms, surrogate, loss=found, averaged_over=over, correction=seen, means=means)
+    return value, policy_metrics(terms, surrogate, loss=value, averaged_over=over, correction=seen, means=means)
 
 
 @torch.no_grad()
@@ -209,8 +209,8 @@ class Part:
 
     def share(self, terms: Terms, step: Denominator, group: Tensor | None) -> Float[Tensor, ""]:
         """What the term adds to the loss of the step."""
-        found = share(self.reduction, terms.lengths, step, group)
-        return total(self.value, found.over(terms.layout, self.weight)) * (found.factor * self.coefficient)
+        shares = share(self.reduction, terms.lengths, step, group)
+        return total(self.value, shares.over(terms.layout, self.weight)) * (shares.factor * self.coefficient)
 
 
 def _policy_part(surrogate: Surrogate, terms: Terms, reduction: Reduction) -> Part:
@@ -253,10 +253,10 @@ def _with_decisions(correction: Correction | Corrected | None, terms: Terms) -> 
     if correction is None:
         return terms, {}
     if isinstance(correction, Correction):
-        found = decide(correction, tokens)
-        kept, weight = found.kept, found.weight
-        seen = Metrics(correction, lambda: found, valued=True, aged=tokens.age is not None)
-        centered = found.centered
+        corrected = decide(correction, tokens)
+        kept, weight = corrected.kept, corrected.weight
+        seen = Metrics(correction, lambda: corrected, valued=True, aged=tokens.age is not None)
+        centered = corrected.centered
     else:
         kept = indicator(correction.kept, tokens.valid.dtype) * tokens.valid
         weight, seen = zero_outside(correction.weight, kept), correction.metrics

@@ -77,13 +77,13 @@ class Luspo(Objective):
 
     def doubts_beside(self, rule: Correction | None, reduction: Reduction) -> list[str]:
         """A reduction that does not take the length out again."""
-        found = super().doubts_beside(rule, reduction)
+        doubts = super().doubts_beside(rule, reduction)
         if reduction.mode != self.own_reduction:
-            found.append(
+            doubts.append(
                 f"Luspo with reduction {reduction.mode} weighs a sequence by its length squared: the loss of each token is multiplied "
                 "by it already. Use seq-mean-token-mean."
             )
-        return found
+        return doubts
 
 
 def _clip_of_tokens(loss: Gspo | Luspo) -> list[str]:

@@ -114,17 +114,19 @@ def clip_gradients(current, anchor, advantages, weight, trained, kept, clip, fac
     """Add the loss to loss[0], and write its gradient in each log-prob, times a factor. `clip`: a record `records.CLIP`."""
     for start in range(0, len(current), BLOCK):
         to = min(start + BLOCK, len(current))
-        out, here, stays = grad[start:to], trained[start:to], kept[start:to]
-        if count_bytes(here) == 0:
+        out, trained_block, kept_block = grad[start:to], trained[start:to], kept[start:to]
+        if count_bytes(trained_block) == 0:
             out[:] = ZERO
             continue
         now, then, worth, weights = current[start:to], anchor[start:to], advantages[start:to], weight[start:to]
-        if clip.dual == INFINITY and count_bytes(stays) == len(stays):
+        if clip.dual == INFINITY and count_bytes(kept_block) == len(kept_block):
             value, far, large = _whole_gradients(now, then, worth, weights, clip.low, clip.high, factor, out)
             if far <= FAR and large <= LARGE:
                 loss[0] += f64(value)
                 continue
-        value, far, large, missing = _gradient_block(now, then, worth, weights, here, stays, clip, factor, out)
+        value, far, large, missing = _gradient_block(
+            now, then, worth, weights, trained_block, kept_block, clip, factor, out
+        )
         if missing != 0:
             return MISSING
         if far > FAR or large > LARGE:
@@ -241,13 +243,13 @@ def _whole_ratios(current, anchor, advantage, low, high):
 @no_type_check
 def _whole_signs(one, two, three, advantage, bound):
     """Advantages above 0 and below, tokens with a log-prob above a bound, and ΣA, which is finite only if every token has an advantage."""
-    up, down, doubtful, whole = i32(0), i32(0), i32(0), ZERO
+    up, down, doubtful, total = i32(0), i32(0), i32(0), ZERO
     for i in range(len(one)):
         up = i32(up + i32(advantage[i] > ZERO))
         down = i32(down + i32(advantage[i] < ZERO))
         doubtful = i32(doubtful + i32((one[i] > bound) | (two[i] > bound) | (three[i] > bound)))
-        whole += advantage[i]
-    return up, down, doubtful, whole
+        total += advantage[i]
+    return up, down, doubtful, total
 
 
 @compiled()
@@ -266,16 +268,16 @@ def _signs(one, two, three, given, weight, trained, bound):
     log-prob above a bound."""
     doubtful, missing, up, up_acts, down, down_acts, acts = i32(0), i32(0), i32(0), i32(0), i32(0), i32(0), i32(0)
     for i in range(len(trained)):
-        here, active = trained[i] != 0, weight[i] > ZERO
+        is_trained, active = trained[i] != 0, weight[i] > ZERO
         value = where_marked(given[i], _finite(given[i]) & -i32(trained[i]))
-        missing = i32(missing + i32(here & ((given[i] - given[i]) != ZERO)))
+        missing = i32(missing + i32(is_trained & ((given[i] - given[i]) != ZERO)))
         up = i32(up + i32(value > ZERO))
         up_acts = i32(up_acts + i32((value > ZERO) & active))
         down = i32(down + i32(value < ZERO))
         down_acts = i32(down_acts + i32((value < ZERO) & active))
         acts = i32(acts + i32(active))
         above = (one[i] > bound) | (two[i] > bound) | (three[i] > bound)
-        doubtful = i32(doubtful + i32(here & above))
+        doubtful = i32(doubtful + i32(is_trained & above))
     return missing, up, up_acts, down, down_acts, acts, doubtful
 
 
@@ -283,12 +285,12 @@ def _signs(one, two, three, given, weight, trained, bound):
 @no_type_check
 def _advantage_block(given, weight, trained):
     """ΣA of the trained, and of those that act."""
-    whole = acting = ZERO
+    total = acting = ZERO
     for i in range(len(trained)):
         value = where_marked(given[i], _finite(given[i]) & -i32(trained[i]))
-        whole += value
+        total += value
         acting += where_marked(value, -i32(weight[i] > ZERO))
-    return whole, acting
+    return total, acting
 
 
 @compiled()
@@ -299,16 +301,16 @@ def clip_sums(policies, advantages, weight, trained, kept, clip, totals):
     total = totals[0]
     for start in range(0, len(current), BLOCK):
         to = min(start + BLOCK, len(current))
-        here, stays = trained[start:to], kept[start:to]
-        if count_bytes(here) == 0:
+        trained_block, kept_block = trained[start:to], kept[start:to]
+        if count_bytes(trained_block) == 0:
             continue
         now, then, other = current[start:to], anchor[start:to], others[start:to]
         worth, weights = advantages[start:to], weight[start:to]
-        if _add_whole(now, then, other, worth, weights, stays, clip[0], total):
+        if _add_whole(now, then, other, worth, weights, kept_block, clip[0], total):
             continue
-        if count_bytes(stays) > 0:
-            _add_ratios(_ratio_block(now, then, worth, stays, clip[0].low, clip[0].high, clip[0].dual), total)
-        signs = _signs(now, then, other, worth, weights, here, clip[0].most_log_prob)
+        if count_bytes(kept_block) > 0:
+            _add_ratios(_ratio_block(now, then, worth, kept_block, clip[0].low, clip[0].high, clip[0].dual), total)
+        signs = _signs(now, then, other, worth, weights, trained_block, clip[0].most_log_prob)
         unvalued, positive, positive_acting, negative, negative_acting, acting, doubtful = signs
         total.unvalued += unvalued
         total.positive += positive
@@ -317,7 +319,7 @@ def clip_sums(policies, advantages, weight, trained, kept, clip, totals):
         total.negative_acting += negative_acting
         total.acting += acting
         total.doubtful += doubtful
-        advantage, acting_advantage = _advantage_block(worth, weights, here)
+        advantage, acting_advantage = _advantage_block(worth, weights, trained_block)
         total.advantage += f64(advantage)
         total.acting_advantage += f64(acting_advantage)
 
@@ -329,8 +331,8 @@ def _add_whole(current, anchor, other, advantage, weight, kept, clip, total):
     n = len(current)
     if clip.dual < INFINITY or count_bytes(kept) < n or _count_acting(weight) < n:
         return False
-    positive, negative, doubtful, whole = _whole_signs(current, anchor, other, advantage, clip.most_log_prob)
-    if whole - whole != ZERO:
+    positive, negative, doubtful, advantages = _whole_signs(current, anchor, other, advantage, clip.most_log_prob)
+    if advantages - advantages != ZERO:
         return False
     _add_ratios(_whole_ratios(current, anchor, advantage, clip.low, clip.high), total)
     total.doubtful += doubtful
@@ -339,8 +341,8 @@ def _add_whole(current, anchor, other, advantage, weight, kept, clip, total):
     total.negative += negative
     total.negative_acting += negative
     total.acting += n
-    total.advantage += f64(whole)
-    total.acting_advantage += f64(whole)
+    total.advantage += f64(advantages)
+    total.acting_advantage += f64(advantages)
     return True
 
 

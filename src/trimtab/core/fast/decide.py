@@ -131,8 +131,8 @@ class FastDecisions:
         """The mask is what it was when the pass read it."""
         if self.before["mask"] != edits(self.masked):
             raise InputError(
-                "Metrics need the mask they are worked out from, got a tensor changed in place since. "
-                "Read them before, or pass a copy."
+                "Metrics need the mask they are worked out from, got a tensor that was modified in place. "
+                "Read the metrics first, or pass a copy."
             )
 
     def known_section(self, name: str) -> dict[str, Tensor] | None:
@@ -285,8 +285,8 @@ def readable_mask(mask: Tensor, layout: Layout) -> Bool[Tensor, "*tokens"]:
 
     Over ranks every metric is the plain form's, and a tensor of inference mode does not count its changes.
     """
-    own = mask.dtype == torch.bool and layout.ranks.whole is None and not mask.is_inference()
-    return mask.detach() if own else as_mask(mask)
+    is_safe = mask.dtype == torch.bool and layout.ranks.whole is None and not mask.is_inference()
+    return mask.detach() if is_safe else as_mask(mask)
 
 
 def pair_of(rule: Correction, policies: Mapping[str, Tensor], also: str) -> str:

@@ -91,8 +91,10 @@ def pass_fits(rule: Correction, policies: tuple[Tensor, ...], mask: Tensor, layo
     """Whether a pass gives the numbers of the plain form for this call: a rule it can run, and tensors it can read, whole and eager."""
     if torch.compiler.is_compiling() or not has_pass():
         return False
-    here = is_bare(mask) and mask.numel() > 0 and _is_whole(layout)
-    return here and all(is_bare(each) and each.dtype == torch.float32 for each in policies) and misfit(rule) is None
+    is_readable = is_bare(mask) and mask.numel() > 0 and _is_whole(layout)
+    return (
+        is_readable and all(is_bare(each) and each.dtype == torch.float32 for each in policies) and misfit(rule) is None
+    )
 
 
 def _is_whole(layout: Layout) -> bool:
@@ -103,21 +105,21 @@ def _is_whole(layout: Layout) -> bool:
 def is_bare(tensor: Tensor) -> bool:
     """Numbers in memory that stand where they seem to: no subclass, no transform of torch.func, nothing strided or conjugate."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
-    own = type(tensor) in (Tensor, torch.nn.Parameter) and not wrapped
-    return own and tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_neg()
+    is_plain = type(tensor) in (Tensor, torch.nn.Parameter) and not wrapped
+    return is_plain and tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_neg()
 
 
 @cache_by_identity
 def misfit(rule: Correction) -> str | None:
     """What of a rule the pass cannot do, in one word or two; None: nothing."""
-    unknown = next((found for part in _parts(rule) if (found := _unknown_setting(part)) is not None), None)
+    unknown = next((problem for part in _parts(rule) if (problem := _unknown_setting(part)) is not None), None)
     if unknown is not None:
         return unknown
     if len(rule.gates) > MOST_GATES:
         return "more gates"
     if rule.weight is not None and rule.weight.level not in LEVELS:
         return "a segment weight"
-    return next((found for gate in rule.gates if (found := _gate_misfit(gate, rule)) is not None), None)
+    return next((problem for gate in rule.gates if (problem := _gate_misfit(gate, rule)) is not None), None)
 
 
 def _parts(rule: Correction) -> list[Config]:

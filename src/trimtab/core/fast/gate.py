@@ -81,23 +81,23 @@ def judge(gate, g, chunk, observes, sums):
 @no_type_check
 def divergence(metric, x, limit, scratch, out):
     """A divergence of each token by its code, of log-ratios held within ±limit; False: it has no branch here."""
-    held, excess, powers = scratch[HELD, : len(x)], scratch[EXCESS, : len(x)], scratch[POWERS, : len(x)]
-    _hold(metric, x, limit, held)
+    limited, excess, powers = scratch[HELD, : len(x)], scratch[EXCESS, : len(x)], scratch[POWERS, : len(x)]
+    _hold(metric, x, limit, limited)
     if metric in (RATIO, K1_FORWARD, K1_REVERSE, ABS_LOG_RATIO):
         for i in range(len(x)):
-            out[i] = held[i]
+            out[i] = limited[i]
     elif metric in (K2, SECOND_MOMENT):
         part = HALF if metric == K2 else ONE
         for i in range(len(x)):
-            out[i] = held[i] * held[i] * part
+            out[i] = limited[i] * limited[i] * part
     elif metric in (K3_FORWARD, K3_REVERSE, K3_MAX):
-        exponentials(held, excess, out, powers)
+        exponentials(limited, excess, out, powers)
     elif metric == RATIO_DEVIATION:
-        exponentials(held, excess, out, powers)
+        exponentials(limited, excess, out, powers)
         for i in range(len(x)):
             out[i] = abs(excess[i])
     elif metric == MULT_PROB_ERROR:
-        exponentials(held, excess, powers, out)
+        exponentials(limited, excess, powers, out)
     else:
         return False
     return True
@@ -141,7 +141,7 @@ def _judge_rows(gate, g, value, scope, bites, chunk, sums):
     x, far, part, _, kept, acting, inside, _ = chunk
     rows, judged, _, _ = sums
     for r in range(len(rows)):
-        low, high, row, own = part[r], part[r + 1], rows[r], judged[r, g]
+        low, high, row, judged_row = part[r], part[r + 1], rows[r], judged[r, g]
         is_whole = not bites and (gate.of_kept == 0 or row.kept == row.tokens)
         if is_whole and gate.sign != 0:
             number, total, least, greatest = row.tokens, row.log_r, f32(row.least), f32(row.greatest)
@@ -157,7 +157,12 @@ def _judge_rows(gate, g, value, scope, bites, chunk, sums):
         if gate.exponential and _is_doubtful(gate, lowest, highest, x[low:high], far, number):
             return False
         passes = lowest >= gate.lower and highest <= gate.upper
-        own.tokens, own.least, own.greatest, own.lost = number, lowest, highest, 0.0 if passes else number
+        judged_row.tokens, judged_row.least, judged_row.greatest, judged_row.lost = (
+            number,
+            lowest,
+            highest,
+            0.0 if passes else number,
+        )
         if not passes:
             inside[low:high] = 0
             turn_away(gate.action, inside[low:high], kept[low:high], acting[low:high])
@@ -225,10 +230,10 @@ def _note_lost(gate, g, scope, fails, chunk, sums):
     _, _, part, _, _, _, inside, _ = chunk
     rows, judged, _, _ = sums
     for r in range(len(rows)):
-        low, high, own = part[r], part[r + 1], judged[r, g]
-        own.tokens, own.lost = rows[r].kept if gate.of_kept else rows[r].tokens, 0.0
+        low, high, judged_row = part[r], part[r + 1], judged[r, g]
+        judged_row.tokens, judged_row.lost = rows[r].kept if gate.of_kept else rows[r].tokens, 0.0
         if fails:
-            own.lost = own.tokens - _count_both(scope[low:high], inside[low:high])
+            judged_row.lost = judged_row.tokens - _count_both(scope[low:high], inside[low:high])
 
 
 @inlined
@@ -249,13 +254,13 @@ def _add_rows(gate, g, sums):
     rows, judged, _, totals = sums
     total = totals[g]
     for r in range(len(rows)):
-        row, own = rows[r], judged[r, g]
-        own.tokens, own.lost = row.kept if gate.of_kept else row.tokens, 0.0
-        if own.tokens == 0:
+        row, judged_row = rows[r], judged[r, g]
+        judged_row.tokens, judged_row.lost = row.kept if gate.of_kept else row.tokens, 0.0
+        if judged_row.tokens == 0:
             continue
-        total.units += own.tokens
-        total.value += own.tokens + row.excess
-        total.squares += own.tokens + 2.0 * row.excess + row.excess_squares
+        total.units += judged_row.tokens
+        total.value += judged_row.tokens + row.excess
+        total.squares += judged_row.tokens + 2.0 * row.excess + row.excess_squares
         total.max = max(total.max, f64(exponential_of(f32(row.greatest))))
         total.max_minus = max(total.max_minus, -f64(exponential_of(f32(row.least))))
 

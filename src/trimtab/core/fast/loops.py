@@ -75,8 +75,8 @@ class _Notice(numba.core.event.Listener):
             return
         self.said = True
         logging.getLogger("trimtab").warning(
-            "trimtab: compiling the fast pass, once per installation (about half a minute of one core). "
-            "`trimtab doctor --warm` does this beforehand; TRIMTAB_FAST=0 does without."
+            "trimtab: compiling the fast pass, once per installation (about half a minute). "
+            "Run `trimtab doctor --warm` to do it ahead of time, or set TRIMTAB_FAST=0 to use the plain form."
         )
 
     def on_end(self, event: Any) -> None:

@@ -50,7 +50,7 @@ def as_numbers(record: Any) -> dict[str, float]:
 
 def _with_parts(total: dict[str, float], partial: float) -> dict[str, float]:
     """The sums of a batch with those that are made of them: r·ℓ = ℓ + (r − 1)·ℓ, r² − 1 = (r − 1)² + 2(r − 1)."""
-    made = {
+    derived = {
         "missing": total["masked"] - total["tokens"],
         "partial": partial,
         "minus_log_r": -total["log_r"],
@@ -59,7 +59,7 @@ def _with_parts(total: dict[str, float], partial: float) -> dict[str, float]:
         "max_abs_log_r": max(total["max_abs_log_r"], 0.0),
         "max_prob_diff": max(total["max_prob_diff"], 0.0),
     }
-    return total | made
+    return total | derived
 
 
 def _ends(sums: dict[str, float], name: str) -> tuple[float, float]:
@@ -78,8 +78,8 @@ def weight_moments(
     prefix: str, sums: dict[str, float], total: float, squares: float, ends: tuple[float, float]
 ) -> dict[str, float]:
     """Mean, deviation, least, greatest and effective share, (Σw)² / (trained · Σw²), of a weight of the kept tokens."""
-    found = _summary("", sums["kept"], total, squares, ends) | {"/ess": per(total * total, squares * sums["tokens"])}
-    return {f"{prefix}{name.removeprefix('/')}": value for name, value in found.items()}
+    summary = _summary("", sums["kept"], total, squares, ends) | {"/ess": per(total * total, squares * sums["tokens"])}
+    return {f"{prefix}{name.removeprefix('/')}": value for name, value in summary.items()}
 
 
 def raw_weights(run: FastRun) -> dict[str, float]:
@@ -94,5 +94,5 @@ def as_tensors(values: dict[str, float]) -> dict[str, Tensor]:
     import numpy as np
 
     most = torch.finfo(torch.float32).max
-    held = np.fromiter(values.values(), np.float64, len(values)).clip(-most, most)
-    return dict(zip(values, torch.from_numpy(held.astype(np.float32)).unbind(), strict=True))
+    numbers = np.fromiter(values.values(), np.float64, len(values)).clip(-most, most)
+    return dict(zip(values, torch.from_numpy(numbers.astype(np.float32)).unbind(), strict=True))

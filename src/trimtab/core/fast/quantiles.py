@@ -96,11 +96,11 @@ def _total(counts):
 def _find(counts, rank):
     """The bin of a rank (from 1), and its rank within."""
     place = 0
-    whole = _total(counts[:_STRIDE])
-    while rank > whole:
-        rank -= whole
+    count = _total(counts[:_STRIDE])
+    while rank > count:
+        rank -= count
         place += _STRIDE
-        whole = _total(counts[place : place + _STRIDE])
+        count = _total(counts[place : place + _STRIDE])
     while rank > counts[place]:
         rank -= counts[place]
         place += 1
@@ -153,7 +153,7 @@ def _count_fine(bits, wanted, bins, fine):
 
 @compiled(allocates=True)
 @no_type_check
-def values_at(bits, marks, counts, ranks, found):
+def values_at(bits, marks, counts, ranks, out):
     """The values of three ranks (from 1, rising) among the marked ones, whose counts by bins are known; and of a fourth among their
     magnitudes, if it is not 0."""
     bins, rest = np.zeros(5, np.int32), np.zeros(4, np.int64)
@@ -168,12 +168,12 @@ def values_at(bits, marks, counts, ranks, found):
         _count_fine(bits[start:to], wanted, bins, fine)
     for k in range(4 if ranks[3] > 0 else 3):
         place, _ = _find(fine[k], rest[k])
-        found[k] = float_at(i32(((bins[k] - BINS // 2) << 16) + place))
+        out[k] = float_at(i32(((bins[k] - BINS // 2) << 16) + place))
 
 
 @compiled(allocates=True)
 @no_type_check
-def sorted_values(value, marks, ranks, found):
+def sorted_values(value, marks, ranks, out):
     """The same by sorting."""
     room = np.empty(len(value), np.float32)
     number = 0
@@ -183,14 +183,14 @@ def sorted_values(value, marks, ranks, found):
             number += 1
     order = np.sort(room[:number])
     for k in range(3):
-        found[k] = order[ranks[k] - 1]
+        out[k] = order[ranks[k] - 1]
     if ranks[3] > 0:
-        found[3] = np.sort(np.abs(order))[ranks[3] - 1]
+        out[3] = np.sort(np.abs(order))[ranks[3] - 1]
 
 
 @compiled(allocates=True)
 @no_type_check
-def _gate_values(judged, g, gate, shares, found):
+def _gate_values(judged, g, gate, shares, out):
     """The given shares of what a gate measured in rows with tokens; 0 where there are none."""
     values = np.empty(len(judged), np.float32)
     number = 0
@@ -200,12 +200,12 @@ def _gate_values(judged, g, gate, shares, found):
             number += 1
     order = np.sort(values[:number])
     for k in range(len(shares)):
-        found[k] = order[max(int(np.ceil(shares[k] * number)), 1) - 1] if number else f32(0)
+        out[k] = order[max(int(np.ceil(shares[k] * number)), 1) - 1] if number else f32(0)
 
 
 @compiled(allocates=True)
 @no_type_check
-def _row_weights(rows, ranks, found):
+def _row_weights(rows, ranks, out):
     """The weights at the given ranks among the kept tokens, where each row has one weight."""
     weights = np.empty(len(rows))
     for r in range(len(rows)):
@@ -215,7 +215,7 @@ def _row_weights(rows, ranks, found):
     while done < len(ranks):
         row = rows[order[place]]
         if before + row.kept >= ranks[done]:
-            found[done] = row.weight
+            out[done] = row.weight
             done += 1
         else:
             before += row.kept

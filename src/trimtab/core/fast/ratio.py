@@ -55,13 +55,13 @@ def _some_block(target, base, mask, log_r, trained, kept):
     number, total, base_total, low, high, top = i32(0), 0.0, ZERO, TOP, BOTTOM, i32(0)
     for i in range(len(log_r)):
         mark, apart = _apart(target[i], base[i], mask[i])
-        x, own = where_marked(apart, mark), where_marked(base[i], mark)
+        x, base_log = where_marked(apart, mark), where_marked(base[i], mark)
         log_r[i] = x
         trained[i] = mark & 1
         kept[i] = mark & 1
         number = i32(number - mark)
         total += f64(x)
-        base_total += own
+        base_total += base_log
         order = bits_in_order(x)
         low = min(low, one_of(mark, order, TOP))
         high = max(high, one_of(mark, order, BOTTOM))

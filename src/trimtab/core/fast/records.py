@@ -98,14 +98,16 @@ def program(rule: Correction) -> Program:
     """
     from trimtab.core.fast.stages import has_branches
 
-    found = Program(np.array([_gate(each) for each in rule.gates], GATE), np.array([_weight(rule.weight)], WEIGHT))
+    rule_program = Program(
+        np.array([_gate(each) for each in rule.gates], GATE), np.array([_weight(rule.weight)], WEIGHT)
+    )
     room = np.zeros((6, 1), np.float32), np.ones((3, 1), np.uint8)
-    for gate in found.gates:
-        if not has_branches(gate, found.weight, *room):
+    for gate in rule_program.gates:
+        if not has_branches(gate, rule_program.weight, *room):
             raise NotImplementedError(
                 f"The fast pass needs a branch for each code of a rule, got none for one of {gate}."
             )
-    return found
+    return rule_program
 
 
 def _gate(gate: Gate) -> tuple[Any, ...]:

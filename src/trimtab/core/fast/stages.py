@@ -158,16 +158,16 @@ def finish(rows, judged, gates, totals, of_gates):
 
 @inlined
 @no_type_check
-def _finish_gate(own, gate, total):
+def _finish_gate(judged_row, gate, total):
     """Add what a gate turned away in a row; of a gate on rows, what it measured there."""
-    total.tokens += own.tokens
-    total.lost += own.lost
+    total.tokens += judged_row.tokens
+    total.lost += judged_row.lost
     total.rows += 1.0
-    total.lost_rows += 1.0 if own.lost == own.tokens else 0.0
+    total.lost_rows += 1.0 if judged_row.lost == judged_row.tokens else 0.0
     if gate.by_row:
-        value = f64(shown(own, gate))
-        total.above += own.lost if own.greatest > gate.upper else 0.0
-        total.below += own.lost if own.least < gate.lower else 0.0
+        value = f64(shown(judged_row, gate))
+        total.above += judged_row.lost if judged_row.greatest > gate.upper else 0.0
+        total.below += judged_row.lost if judged_row.least < gate.lower else 0.0
         total.units += 1.0
         total.value += value
         total.squares += value * value
@@ -176,10 +176,14 @@ def _finish_gate(own, gate, total):
 
 @compiled()
 @no_type_check
-def shown(own, gate):
+def shown(judged_row, gate):
     """What a gate measured in a row, as it is reported: the side outside, else the one farther from neutral."""
-    beyond, short = own.greatest > gate.upper, own.least < gate.lower
-    value = own.greatest if (own.greatest >= -own.least if beyond == short else beyond) else own.least
+    beyond, short = judged_row.greatest > gate.upper, judged_row.least < gate.lower
+    value = (
+        judged_row.greatest
+        if (judged_row.greatest >= -judged_row.least if beyond == short else beyond)
+        else judged_row.least
+    )
     if gate.metric == RATIO:
         return f32(math.exp(min(max(value, -LIMIT), LIMIT)))
     return f32(min(max(value, -MOST), MOST))

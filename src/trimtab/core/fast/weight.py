@@ -118,14 +118,14 @@ def _bound_ratios(ratio, log, kept, acting, weight, out):
     if not weight.drops:
         log_lower, log_upper = -INFINITY, INFINITY
     for i in range(len(out)):
-        stays = -i32(kept[i])
+        is_kept = -i32(kept[i])
         inside = -i32((log[i] >= log_lower) & (log[i] <= log_upper)) & -i32(acting[i])
-        bits = i32(f32(between(ratio[i], lower, upper)).view(i32) & inside & stays)
+        bits = i32(f32(between(ratio[i], lower, upper)).view(i32) & inside & is_kept)
         value = bits.view(f32)
         out[i] = value
         first += f64(value)
         second += f64(value) * f64(value)
-        high, low = max(high, bits), min(low, i32(bits | (TOP & ~stays)))
+        high, low = max(high, bits), min(low, i32(bits | (TOP & ~is_kept)))
     return first, second, float_at(low), float_at(high)
 
 
