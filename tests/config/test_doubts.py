@@ -18,7 +18,7 @@ DOUBTFUL = {
     "Gate on tv with upper 1 cannot fire: it is never above 1": lambda: Gate(metric="tv", upper=1.0),
     "Gate on k2 with lower 0 cannot fire: it is never below 0": lambda: Gate(metric="k2", lower=0.0, upper=1.0),
     "Gate on k3 with [open, -1] rejects on-policy data: it sits at 0": lambda: Gate(metric="k3", upper=-1.0),
-    "Gate on prob_diff with [0.5, open] turns on-policy data away": lambda: Gate(metric="prob_diff", lower=0.5),
+    "Gate on prob_diff with [0.5, open] rejects on-policy data": lambda: Gate(metric="prob_diff", lower=0.5),
     "hardly ever fires: a mean over many tokens stays close to 1": lambda: Gate(
         metric="ratio", level="sequence", upper=2.0
     ),

@@ -132,14 +132,14 @@ def test_a_mean_that_one_token_in_reach_can_move_is_not_called_rare(bound: float
     gate = Gate(metric=metric, level="sequence", upper=bound + (metric == "mult_prob_error"))
     said = rarely_fires(gate) or ""
     assert ("hardly ever fire" in said) <= (factor_of_one(gate) > 1e6)
-    assert ("single tokens far out" in said) <= (factor_of_one(gate) <= 1e6)
+    assert ("single outliers" in said) <= (factor_of_one(gate) <= 1e6)
 
 
 def test_a_threshold_that_masks_most_sequences_of_a_run_is_not_called_rare() -> None:
     # NeMo-RL #4243: 60-71 % of the sequences masked with threshold 2
     findings = read("nemo-rl", {"grpo": {"seq_logprob_error_threshold": 2}}).findings
     assert not any("hardly ever fire" in each.text for each in findings)
-    assert [each.level for each in findings if "single tokens far out" in each.text] == ["note"]
+    assert [each.level for each in findings if "single outliers" in each.text] == ["note"]
 
 
 def test_the_bound_that_is_offered_fires_where_it_is_said_to() -> None:

@@ -142,7 +142,7 @@ def _as_ratio(gate: Gate) -> Gate:
         low, high = (None if bound is None else 1 / bound for bound in (high, low))
         agg = _MIRRORED.get(agg or "", agg)
     if agg not in ("max", "min") and not (low or 1) <= 1 <= (high or 1):
-        return gate  # it turns on-policy data away, which a gate on the ratio cannot say
+        return gate  # it rejects on-policy data, which a gate on the ratio cannot say
     return _but(gate, {"metric": "ratio", "direction": None, "lower": low, "upper": high, "agg": agg})
 
 
