@@ -11,10 +11,8 @@ from typing import Any, TypeVar, cast
 from trimtab.config.advantages import Grpo, Shaping
 from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.losses import Clip, ImportancePg
+from trimtab.dialects.parts import OPEN
 from trimtab.dialects.reading import Reading
-
-OPEN = 1e12
-"""A ratio bound this far out stands for an open side where a framework demands a number."""
 
 _MIRRORED = {"max": "min", "min": "max"}
 _LEVELS = {"token": "token", "mean": "geometric", "sum": "sequence"}

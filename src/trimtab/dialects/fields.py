@@ -9,8 +9,8 @@ from typing import Any, Literal, cast
 from trimtab.config.advantages import Shaping
 from trimtab.config.base import Config
 from trimtab.config.correction import Correction
-from trimtab.dialects.equivalence import FAR, OPEN, agreement, canonical, leaves_whole, nearest_limit
-from trimtab.dialects.parts import AdvantagePart, LossPart
+from trimtab.dialects.equivalence import FAR, agreement, canonical, leaves_whole, nearest_limit
+from trimtab.dialects.parts import OPEN, AdvantagePart, LossPart
 from trimtab.dialects.reading import PartName, Reading
 
 Fields = dict[str, Any]

@@ -16,6 +16,8 @@ from trimtab.errors import ConfigError, UnknownNameError, nearest
 # ── corrections ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 OFF = NOTHING
+OPEN = 1e12
+"""A ratio bound this far out, or its inverse, stands for an open side where a framework demands a number."""
 
 UNITS: dict[str, dict[str, Any]] = {
     "token": {"level": "token"},

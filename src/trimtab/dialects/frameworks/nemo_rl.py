@@ -20,7 +20,7 @@ from trimtab.config.advantages import (
 from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Dialect, Given, Key, remark, surprise
-from trimtab.dialects.parts import ALL, AdvantagePart, Gates, LossPart, ratio_gate, refuse, weight_of
+from trimtab.dialects.parts import ALL, OPEN, AdvantagePart, Gates, LossPart, ratio_gate, refuse, weight_of
 from trimtab.dialects.registry import SIGNATURES
 from trimtab.dialects.values import choice, flag, nested, number, numbers, text
 from trimtab.errors import ConfigError
@@ -122,13 +122,13 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         if gate.metric == "mult_prob_error":
             found["grpo.seq_logprob_error_threshold"] = gate.upper
         else:
-            kind, bounds = "seq-mask-tis", (gate.lower or 1e-12, gate.upper or 1e12)
+            kind, bounds = "seq-mask-tis", (gate.lower or 1 / OPEN, gate.upper or OPEN)
     if weight is None or weight.level == "one":
         yield {"loss_fn.use_importance_sampling_correction": False, **found}
         return
     if kind is None and bounds != (None, None):
         kind = "icepop" if weight.outside == "zero" else "tis"
-        bounds = (bounds[0] if kind == "tis" else bounds[0] or 1e-12, bounds[1] or 1e12)
+        bounds = (bounds[0] if kind == "tis" else bounds[0] or 1 / OPEN, bounds[1] or OPEN)
     if weight.level == "sequence":
         found |= {"loss_fn.sequence_level_importance_ratios": True, "loss_fn.token_level_loss": False}
     clips = {f"loss_fn.{T}_type": kind, f"loss_fn.{T}_ratio": bounds[1], f"loss_fn.{T}_ratio_min": bounds[0]}

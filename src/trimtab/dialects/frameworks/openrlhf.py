@@ -16,6 +16,7 @@ from trimtab.dialects.framework import Dialect, Given, Key, Version, defect, rem
 from trimtab.dialects.parts import (
     ALL,
     OFF,
+    OPEN,
     AdvantagePart,
     LossPart,
     Table,
@@ -148,13 +149,13 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
             yield {f"{P}_level": "token", "actor.policy_loss_type": "gspo"} if gspo else {f"{P}_level": "off"}
             return
         mode = "mask" if weight.outside == "zero" else "clip"
-        bounds = [weight.lower or 0.0, weight.upper or 1e12]
+        bounds = [weight.lower or 0.0, weight.upper or OPEN]
         yield {f"{P}_level": "token", f"{P}_mode": mode, f"{P}_threshold": bounds}
         return
     gate = rule.gates[0]
     level = "token" if gate.level == "token" else "seq"
     gating = gate.metric
-    bounds = [gate.lower or 0.0, gate.upper or 1e12] if gating == "ratio" else [gate.upper]
+    bounds = [gate.lower or 0.0, gate.upper or OPEN] if gating == "ratio" else [gate.upper]
     yield {f"{P}_level": level, f"{P}_mode": "mask", f"{P}_gating": gating, f"{P}_threshold": bounds}
 
 

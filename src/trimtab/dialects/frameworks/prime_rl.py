@@ -15,7 +15,7 @@ from trimtab.config.advantages import Distillation, Estimator, Grpo, MaxRl, Opo
 from trimtab.config.correction import Correction, Gate, Limit, Weight
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Dialect, Given, Key, Version, remark, surprise
-from trimtab.dialects.parts import AdvantagePart, Gates, LossPart, ratio_gate, refuse, weight_of
+from trimtab.dialects.parts import OPEN, AdvantagePart, Gates, LossPart, ratio_gate, refuse, weight_of
 from trimtab.dialects.registry import ORCHESTRATOR, SIGNATURES
 from trimtab.dialects.values import UNSAID, choice, flag, nested, number, text
 from trimtab.errors import ConfigError, UnknownNameError, nearest
@@ -173,7 +173,11 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         low, high = rule.gates[0].lower, rule.gates[0].upper
         centered = {f"{SECTION}.score_centering": True} if rule.centering is not None else {}
         yield {f"{SECTION}.type": "ipo", f"{SECTION}.eps": high, **centered}
-        yield {f"{SECTION}.type": "icepop", f"{SECTION}.ratio_low": low or 1e-12, f"{SECTION}.ratio_high": high or 1e12}
+        yield {
+            f"{SECTION}.type": "icepop",
+            f"{SECTION}.ratio_low": low or 1 / OPEN,
+            f"{SECTION}.ratio_high": high or OPEN,
+        }
     if len(rule.gates) == 2:
         bounds = {"dppo_mask_high": rule.gates[0].upper, "dppo_mask_low": -(rule.gates[1].lower or 0.0)}
         yield {f"{SECTION}.type": "default", **{f"{SECTION}.{name}": value for name, value in bounds.items()}}

@@ -16,6 +16,7 @@ from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Given
 from trimtab.dialects.parts import (
     ALL,
+    OPEN,
     UNITS,
     AdvantagePart,
     Gates,
@@ -132,7 +133,7 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         if unit is None or gate.metric not in ("ratio", "prob_diff"):
             return
         kind = "ratio" if gate.metric == "ratio" else "diff"
-        open_sides = (1e-12, 1e12) if kind == "ratio" else (-1e12, 1e12)
+        open_sides = (1 / OPEN, OPEN) if kind == "ratio" else (-OPEN, OPEN)
         low = gate.lower if gate.lower is not None else open_sides[0]
         high = gate.upper if gate.upper is not None else open_sides[1]
         listed.append(

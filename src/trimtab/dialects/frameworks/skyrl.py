@@ -15,6 +15,7 @@ from trimtab.config.losses import KlPenalty, Objective
 from trimtab.dialects.framework import Dialect, Given, Key, Version, defect, remark, surprise
 from trimtab.dialects.parts import (
     ALL,
+    OPEN,
     RAW,
     AdvantagePart,
     Gates,
@@ -200,11 +201,11 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
             stage = MASKS[name][1]
         if stage is None:
             return
-        defaults = (1e-12, 1e12) if "outlier" not in stage else (None, None)
+        defaults = (1 / OPEN, OPEN) if "outlier" not in stage else (None, None)
         found |= {f"{stage}_low": gate.lower or defaults[0], f"{stage}_high": gate.upper or defaults[1]}
     weight = rule.weight
     if weight is not None and weight.level in CAPS:
-        found |= {"tis_ratio_type": weight.level, CAPS[weight.level]: weight.upper or 1e12}
+        found |= {"tis_ratio_type": weight.level, CAPS[weight.level]: weight.upper or OPEN}
     full = {f"{SECTION}.{name}": value for name, value in found.items() if value is not None}
     yield full or {f"{SECTION}.tis_ratio_type": None}
     if rule.policies == "bypass":

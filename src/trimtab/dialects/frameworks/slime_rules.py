@@ -18,6 +18,7 @@ from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Given, Key
 from trimtab.dialects.parts import (
     ALL,
+    OPEN,
     AdvantagePart,
     Gates,
     LossPart,
@@ -229,14 +230,14 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         behavior = {"use_rollout_logprobs": True} if rule.policies == "bypass" and not masks else {}
         yield {"use_tis": False, **behavior, **found}
         return
-    plain = {"use_tis": True, "tis_clip_low": weight.lower or 0.0, "tis_clip": weight.upper or 1e12, **found}
+    plain = {"use_tis": True, "tis_clip_low": weight.lower or 0.0, "tis_clip": weight.upper or OPEN, **found}
     if weight.outside == "zero":
         plain["custom_tis_function_path"] = f"{PLACE}.icepop_function"
     yield plain
     if any(gate.metric == "binary_kl" for gate in gates):
         named = f"{PLACE}.{TRUST_REGION}"
         yield {"use_tis": True, "custom_tis_function_path": named, "tis_binary_kl_threshold": gates[0].upper, **found}
-    bounds = {"tis_lower_bound": weight.lower, "tis_upper_bound": weight.upper or 1e12}
+    bounds = {"tis_lower_bound": weight.lower, "tis_upper_bound": weight.upper or OPEN}
     recipe: dict[str, Any] = {"use_tis": True, "custom_tis_function_path": MIS}
     recipe |= {"tis_level": weight.level, "tis_batch_normalize": rule.normalize is not None}
     rejection = _recipe(gates)
@@ -245,8 +246,8 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     if gates and gates[0].level != "batch":
         tested = {
             "tis_mode": "mask",
-            "tis_lower_bound": gates[0].lower or 1e-12,
-            "tis_upper_bound": gates[0].upper or 1e12,
+            "tis_lower_bound": gates[0].lower or 1 / OPEN,
+            "tis_upper_bound": gates[0].upper or OPEN,
         }
         yield {**recipe, **tested, **_recipe(gates[1:]), **found}
 
@@ -258,7 +259,7 @@ def _recipe(gates: list[Any]) -> dict[str, Any]:
             found["rs_veto_threshold"] = gate.lower
         else:
             level = {None: "token", "mean": "geometric", "sum": "sequence"}.get(gate.agg, "token")
-            found |= {"rs_level": level, "rs_lower_bound": gate.lower or 1e-12, "rs_upper_bound": gate.upper or 1e12}
+            found |= {"rs_level": level, "rs_lower_bound": gate.lower or 1 / OPEN, "rs_upper_bound": gate.upper or OPEN}
     return found
 
 

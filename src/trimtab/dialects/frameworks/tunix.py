@@ -14,7 +14,18 @@ from trimtab.config.advantages import WHITEN, Estimator, Gae, Grpo, Rloo
 from trimtab.config.correction import Correction, Weight
 from trimtab.config.losses import KlPenalty, Objective, Reduction
 from trimtab.dialects.framework import Dialect, Given, Key, Part, Version, defect, remark, surprise
-from trimtab.dialects.parts import ALL, OFF, AdvantagePart, LossPart, bonus, limit, reduction_of, refuse, weight_of
+from trimtab.dialects.parts import (
+    ALL,
+    OFF,
+    OPEN,
+    AdvantagePart,
+    LossPart,
+    bonus,
+    limit,
+    reduction_of,
+    refuse,
+    weight_of,
+)
 from trimtab.dialects.registry import SIGNATURES
 from trimtab.dialects.values import UNSAID, Kind, choice, flag, nested, number, raw, text, unsaid_or
 from trimtab.errors import ConfigError, UnknownNameError, nearest
@@ -127,7 +138,7 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
     if rule.gates or rule.centering is not None:
         return
     if rule.weight is not None and rule.weight.level == "token":
-        bounds = {f"{AGENTIC}.sampler_is_threshold": rule.weight.upper or 1e12}
+        bounds = {f"{AGENTIC}.sampler_is_threshold": rule.weight.upper or OPEN}
         yield {**found, f"{AGENTIC}.sampler_is": "token", **bounds}
         return
     yield {**found, f"{AGENTIC}.use_rollout_logps": rule.policies == "bypass"}

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from trimtab.config.base import excerpt
 from trimtab.config.correction import Correction, Gate, Limit, Weight
 from trimtab.dialects.framework import Given, Key
-from trimtab.dialects.parts import OFF, Gates, limit, ratio_gate, refuse, weight_of
+from trimtab.dialects.parts import OFF, OPEN, Gates, limit, ratio_gate, refuse, weight_of
 from trimtab.dialects.values import choice, flag, number, positive, raw, text
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 
@@ -60,7 +60,7 @@ def is_threshold(value: Any) -> tuple[float | None, float]:
 
 
 SAFETY = 20.0
-FAR = math.log(1e12)
+FAR = math.log(OPEN)
 """The log of a ratio bound that stands for an open side."""
 _LEVELS = {"token": {"level": "token"}} | {
     f"seq_{agg}": {"level": "sequence", "agg": agg} for agg in ("sum", "mean", "max")
@@ -226,7 +226,7 @@ def candidates(rule: Correction) -> Iterator[dict[str, Any]]:
         if weight.outside == "zero" and weight.lower is not None and weight.upper is not None:
             threshold: Any = f"{weight.lower!r}_{weight.upper!r}"
         else:
-            threshold = weight.upper if weight.upper is not None else 1e12
+            threshold = weight.upper if weight.upper is not None else OPEN
         found |= {"rollout_is": weight.level, "rollout_is_threshold": threshold}
         if rule.normalize:
             found["rollout_is_batch_normalize"] = True

@@ -8,10 +8,10 @@ from typing import Any
 
 from trimtab.config.correction import Correction, Weight
 from trimtab.dialects.bounds import bound_findings
-from trimtab.dialects.equivalence import OPEN
 from trimtab.dialects.fields import SOFT, Fields, Gravity, heads, in_words, rule_gravity
 from trimtab.dialects.framework import Dialect
 from trimtab.dialects.lookup import look_up
+from trimtab.dialects.parts import OPEN
 from trimtab.dialects.reader import read
 from trimtab.dialects.reading import Finding, Offer, Omission, PartName, Reading
 from trimtab.dialects.sources.settings import flat_settings

@@ -18,11 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from trimtab.dialects.equivalence import OPEN
 from trimtab.dialects.fields import LIMITS, Fields, agrees, differences, fields_of, is_number, is_soft
 from trimtab.dialects.framework import Dialect, Given, Key
 from trimtab.dialects.lookup import look_up
-from trimtab.dialects.parts import as_group_estimator
+from trimtab.dialects.parts import OPEN, as_group_estimator
 from trimtab.dialects.sources.settings import flat_settings
 from trimtab.dialects.values import UNSAID, Choice, flag, number, numbers, whole
 from trimtab.dialects.writing.candidates import as_tree
