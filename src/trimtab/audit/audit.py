@@ -87,26 +87,26 @@ def advise(gap: Gap, steps: Sequence[Diagnosis], found: WhatIf) -> AuditAdvice:
 
 def _faults(each: RuleOutcome) -> list[str]:
     """What speaks against a rule on this batch."""
-    said: list[str] = []
+    faults: list[str] = []
     if each.kept < 0.8:
-        said.append(f"keeps only {each.kept:.0%}")
+        faults.append(f"keeps only {each.kept:.0%}")
     if each.ess < 0.5:
-        said.append(f"has an effective sample size of {each.ess:.0%}")
+        faults.append(f"has an effective sample size of {each.ess:.0%}")
     if not 0.5 <= each.step <= 2.0:
-        said.append(f"scales the step by {each.step:.2g}")
+        faults.append(f"scales the step by {each.step:.2g}")
     if each.long < 0.8 * each.short:
-        said.append(f"keeps {each.long:.0%} of long answers and {each.short:.0%} of short ones")
+        faults.append(f"keeps {each.long:.0%} of long answers and {each.short:.0%} of short ones")
     if each.right is not None and each.wrong is not None and each.right < each.wrong - 0.1:
-        said.append("keeps wrong answers more often than right ones")
-    return said
+        faults.append("keeps wrong answers more often than right ones")
+    return faults
 
 
 def _reasons(gap: Gap, each: RuleOutcome, others: dict[str, RuleOutcome]) -> list[str]:
-    said = [
+    reasons = [
         f"Mean k3 is {gap.k3:.2g}; 16-bit noise stays under {SMALL_K3:g}.",
         f"It keeps {each.kept:.1%} of the tokens, {each.long:.1%} of those in long answers, and {each.step:.0%} of the step size.",
     ]
     for name in ("seq-tis", "seq-mis"):
         if (other := others.get(name)) is not None and _faults(other):
-            said.append(f"{other.label} does not fit: {', '.join(_faults(other))}.")
-    return said
+            reasons.append(f"{other.label} does not fit: {', '.join(_faults(other))}.")
+    return reasons

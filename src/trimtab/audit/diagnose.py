@@ -96,13 +96,15 @@ def diagnose(
     whole = left = gap.size * len(gap)
     steps: list[Diagnosis] = []
     for cause in CAUSES:
-        found = cause.judge(gap, batch) if cause.needs_batch else cause.judge(gap)
+        result = cause.judge(gap, batch) if cause.needs_batch else cause.judge(gap)
         if cause.by_model is not None and drawn is not None:
-            found = cause.by_model(found, drawn)
-        share = None if found.share is None or not whole else max(0.0, min(1.0, found.share)) * left / whole
-        if found.verdict == "found" and share is not None:
+            result = cause.by_model(result, drawn)
+        share = None if result.share is None or not whole else max(0.0, min(1.0, result.share)) * left / whole
+        if result.verdict == "found" and share is not None:
             left = max(0.0, left - share * whole)
-        steps.append(Diagnosis(cause, found.verdict, found.statistic, found.remedy or cause.remedy, found.lacks, share))
-        if found.verdict == "found" and found.rest is not None:
-            gap = found.rest
+        steps.append(
+            Diagnosis(cause, result.verdict, result.statistic, result.remedy or cause.remedy, result.lacks, share)
+        )
+        if result.verdict == "found" and result.rest is not None:
+            gap = result.rest
     return steps

@@ -121,9 +121,9 @@ def gap_of(batch: SavedBatch, second: NDArray[Any] | None = None) -> Gap:
     target = next((name for name in ("proximal", "current") if getattr(batch, name) is not None), None)
     if batch.behavior is None or target is None:
         side, column = ("sampler", "behavior") if batch.behavior is None else ("trainer", "proximal")
-        told = batch.origin.absent.get(column, "--model, or --columns where another column holds them")
+        remedy = batch.origin.absent.get(column, "--model, or --columns where another column holds them")
         raise InputError(
-            f"An audit needs log-probs of both sides, got none of the {side} ({column}). What brings them: {told}."
+            f"An audit needs log-probs of both sides, got none of the {side} ({column}). What brings them: {remedy}."
         )
     behavior, scored = batch.behavior.astype(np.float64), np.asarray(getattr(batch, target), np.float64)
     used = batch.trained & np.isfinite(behavior) & np.isfinite(scored)

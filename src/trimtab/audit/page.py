@@ -61,11 +61,11 @@ def _header(audit: Audit, title: str) -> str:
         f'<div class="tile"><b>{escape_html(value)}</b><span>{escape_html(label)}</span></div>'
         for value, label in tiles
     )
-    told = " · ".join(f"{name} {value}" for name, value in facts(audit)[:1] + facts(audit)[2:3])
+    origin = " · ".join(f"{name} {value}" for name, value in facts(audit)[:1] + facts(audit)[2:3])
     reasons = "".join(f'<li class="note">{escape_html(each)}</li>' for each in audit.advice.reasons)
     return (
         f'<div class="top"><h1>{escape_html(title)}</h1><span class="word {word}">{escape_html(called)}</span></div>'
-        f'<p class="rule">{escape_html(told)}</p><div class="tiles">{shown}</div>'
+        f'<p class="rule">{escape_html(origin)}</p><div class="tiles">{shown}</div>'
         f'<h2 id="advice">{escape_html(audit.advice.title)}</h2><ol class="findings">{reasons}</ol>'
     )
 
@@ -132,20 +132,20 @@ def _worst(audit: Audit) -> tuple[str, list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
     for place, index in enumerate(order):
         row = _row(audit, index)
-        told = token_facts(row, gap.target)
+        token_numbers = token_facts(row, gap.target)
         source = "" if audit.batch.source is None else f" · {audit.batch.source[index]}"
         reward = "" if audit.batch.reward is None else f" · reward {short_number(float(audit.batch.reward[index]))}"
-        said = f"sequence {index} · {count[index]} trained tokens · mean k2 {short_number(float(mean[index]))}{reward}{source}"
+        heading = f"sequence {index} · {count[index]} trained tokens · mean k2 {short_number(float(mean[index]))}{reward}{source}"
         text = (
             ""
             if audit.batch.text is None
             else f'<pre class="prompt">{escape_html(audit.batch.text[index][:2000])}</pre>'
         )
         cards.append(
-            f'<article class="rollout"><header>{escape_html(said)}</header>{text}'
-            f"{response_html(row, told, place, None, bare=True)}</article>"
+            f'<article class="rollout"><header>{escape_html(heading)}</header>{text}'
+            f"{response_html(row, token_numbers, place, None, bare=True)}</article>"
         )
-        rows.append({"target": gap.target, **told})
+        rows.append({"target": gap.target, **token_numbers})
     middle = len(LEGEND) // 2
     scale = "".join(f'<span class="r{place - middle}">{text}</span>' for place, text in enumerate(LEGEND))
     head = (

@@ -133,8 +133,8 @@ def _key(batch: SavedBatch, model: Path, temperatures: Sequence[float], dtype: s
     """What the values depend on: the tokens, the weights by the names, sizes and times of their files, temperatures and type."""
     files = sorted(path for path in model.iterdir() if path.suffix in (".safetensors", ".json"))
     weights = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in files]
-    told = json.dumps([str(model.resolve()), weights, list(temperatures), dtype])
-    digest = hashlib.blake2b(told.encode(), digest_size=16)
+    key = json.dumps([str(model.resolve()), weights, list(temperatures), dtype])
+    digest = hashlib.blake2b(key.encode(), digest_size=16)
     for column in (batch.offsets, batch.tokens, batch.trained):
         digest.update(np.ascontiguousarray(column).tobytes())
     return digest.hexdigest()
@@ -155,7 +155,7 @@ def _load(model: Path, dtype: torch.dtype) -> PreTrainedModel:
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # the bar of the whole pass is enough
     try:
-        made: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             model,
             dtype=dtype,
             use_safetensors=True,
@@ -168,7 +168,7 @@ def _load(model: Path, dtype: torch.dtype) -> PreTrainedModel:
     finally:
         if shown:
             logging.enable_progress_bar()
-    policy, found = made
+    policy, found = loaded
     if found["missing_keys"]:
         raise InputError(f"--model needs all its weights, got {model} without {sorted(found['missing_keys'])[0]}.")
     return cast("PreTrainedModel", policy.eval())

@@ -41,7 +41,7 @@ def facts(audit: Audit) -> list[tuple[str, str]]:
     batch, gap = audit.batch, audit.gap
     files = batch.origin.files
     twice = second_scoring(gap)
-    said = (
+    again = (
         twice
         and f"k3 {short_number(twice.k3)} from the first, {percent(twice.outside)} of the tokens outside [0.9, 1.1]"
     )
@@ -53,7 +53,7 @@ def facts(audit: Audit) -> list[tuple[str, str]]:
         ("sequences", f"{len(batch):,} with {len(gap):,} trained tokens that have both log-probs"),
         ("compared", f"{gap.target} with behavior"),
         ("gap", f"mean k3 {short_number(gap.k3)}, root mean square of ℓ {short_number(gap.rms)}"),
-        *([("scored again", said)] if said else []),
+        *([("scored again", again)] if again else []),
         ("unexplained", percent(audit.unexplained) if audit.unexplained > 5e-4 else "nothing"),
     ]
 
@@ -70,10 +70,10 @@ def cause_rows(audit: Audit) -> list[tuple[str, str, str, str]]:
     rows: list[tuple[str, str, str, str]] = []
     for step in audit.steps:
         shown = step.verdict in ("found", "suspected") and step.share is not None
-        said = step.statistic if not step.lacks else f"{step.statistic} Needs: {step.lacks}."
+        evidence = step.statistic if not step.lacks else f"{step.statistic} Needs: {step.lacks}."
         if step.verdict in ("found", "suspected"):
-            said = f"{said} {step.remedy}"
-        rows.append((step.cause.title, step.verdict, percent(step.share or 0.0) if shown else "", said))
+            evidence = f"{evidence} {step.remedy}"
+        rows.append((step.cause.title, step.verdict, percent(step.share or 0.0) if shown else "", evidence))
     return rows
 
 

@@ -239,7 +239,7 @@ def _visible_errors() -> Generator[None]:
 
 def _note_doubts(shown: Any) -> Any:
     """A `warnings.showwarning` that prints each doubt once as a note and leaves other warnings as they were."""
-    said: set[str] = set()
+    noted: set[str] = set()
 
     def showwarning(
         message: Warning | str,
@@ -251,8 +251,8 @@ def _note_doubts(shown: Any) -> Any:
     ) -> None:
         if not issubclass(category, ConfigWarning):
             shown(message, category, filename, lineno, file, line)
-        elif str(message) not in said:
-            said.add(str(message))
+        elif str(message) not in noted:
+            noted.add(str(message))
             show.note(str(message))
 
     return showwarning

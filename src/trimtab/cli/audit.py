@@ -77,36 +77,21 @@ def audit(
     if as_json and markdown:
         raise ConfigError("audit needs one of --json and --markdown, got both. Choose one.")
     with _enough_memory(paths):
-        _audit(paths, framework, columns, rule, model, html, as_json, markdown, fail_on, watch)
+        from trimtab.dialects.candidate import parse_candidate
 
+        rules = [parse_candidate(each) for each in rule or ()]
+        named, scorers = _columns(columns), scorers_of(model or [])
+        if watch:
+            _watch(paths, framework, named, rules, scorers, html)
+            return
+        from trimtab.records.dumps import load
 
-def _audit(
-    paths: Sequence[Path],
-    framework: str | None,
-    columns: str | None,
-    rule: Sequence[str] | None,
-    model: list[Path] | None,
-    html: Path | None,
-    as_json: bool,
-    markdown: bool,
-    fail_on: str | None,
-    watch: bool,
-) -> None:
-    from trimtab.dialects.candidate import parse_candidate
-
-    rules = [parse_candidate(each) for each in rule or ()]
-    named, scorers = _columns(columns), scorers_of(model or [])
-    if watch:
-        _watch(paths, framework, named, rules, scorers, html)
-        return
-    from trimtab.records.dumps import load
-
-    judged = _judge(load(paths, framework, named), rules, scorers)
-    if html is not None:  # before the tables: a reader of those may have seen enough
-        _write_html(judged, html)
-    _put(judged, as_json, markdown)
-    if fail_on and (judged.with_verdict("found") or (fail_on == "suspected" and judged.with_verdict("suspected"))):
-        raise typer.Exit(1)
+        judged = _judge(load(paths, framework, named), rules, scorers)
+        if html is not None:  # before the tables: a reader of those may have seen enough
+            _write_html(judged, html)
+        _put(judged, as_json, markdown)
+        if fail_on and (judged.with_verdict("found") or (fail_on == "suspected" and judged.with_verdict("suspected"))):
+            raise typer.Exit(1)
 
 
 @contextmanager
@@ -157,8 +142,8 @@ def _put_tables(judged: Audit) -> None:
 
     show.put(show.table(("", ""), facts(judged)))
     rows = [
-        (Text(name), Text(verdict, style=VERDICT_STYLES[verdict]), Text(share), Text(said))
-        for name, verdict, share, said in cause_rows(judged)
+        (Text(name), Text(verdict, style=VERDICT_STYLES[verdict]), Text(share), Text(evidence))
+        for name, verdict, share, evidence in cause_rows(judged)
     ]
     show.put("", show.heading("Causes, each tested on the gap that those above leave"))
     show.put(show.table([each.upper() for each in CAUSE_HEADS], rows))
@@ -299,8 +284,8 @@ def with_scores(batch: SavedBatch, scorers: Sequence[ModelScorer]) -> tuple[Save
         scorers[0].release()  # one model in memory at a time
         scored.append(score(scorers[1], batch)[0])
         scorers[1].release()
-    made, second = _place(batch, scored)
-    return made, second, drawn_temperature(part_of(made, some), grid)
+    scored_batch, second = _place(batch, scored)
+    return scored_batch, second, drawn_temperature(part_of(scored_batch, some), grid)
 
 
 def _place(batch: SavedBatch, scored: Sequence[Any]) -> tuple[SavedBatch, Any]:

@@ -109,12 +109,12 @@ def heading(text: str) -> Text:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[RenderableType]], *, first_style: str = "bold") -> Table:
     """A table with its first column set off and never wrapped."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold cyan")
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold cyan")
     for place, column in enumerate(columns):
-        made.add_column(column, style=first_style if place == 0 else None, no_wrap=place == 0, overflow="fold")
+        grid.add_column(column, style=first_style if place == 0 else None, no_wrap=place == 0, overflow="fold")
     for row in rows:
-        made.add_row(*row)
-    return made
+        grid.add_row(*row)
+    return grid
 
 
 def lines(section: Passage, styles: Mapping[str, str] | None = None) -> list[RenderableType]:

@@ -75,19 +75,19 @@ class TrimtabActorConfig(PPOActorConfig):
 def with_plan(config: Any, plan: Plan) -> TrimtabActorConfig:
     """The actor's configuration with the plan in it, after both were checked."""
     values = {each.name: getattr(config, each.name) for each in fields(PPOActorConfig) if each.init}
-    made = TrimtabActorConfig(**values, trimtab=json.dumps(plan.settings()))
-    plan_and_reading(made)
-    return made
+    actor_config = TrimtabActorConfig(**values, trimtab=json.dumps(plan.settings()))
+    plan_and_reading(actor_config)
+    return actor_config
 
 
 def plan_and_reading(config: Any) -> tuple[Plan, Reading]:
     """The plan, and AReaL's own settings for what it leaves out; refused where they cannot be honoured."""
     plan = LOSS.check(Plan.of(json.loads(config.trimtab)))
-    said = {name: _plain(getattr(config, name, None)) for name in LOSS_KEYS}
+    own_settings = {name: _plain(getattr(config, name, None)) for name in LOSS_KEYS}
     if plan.correction is not None:
         for key in ("rejection_sampling", "m2_threshold"):
-            said.pop(key)
-    own = read("areal", {"actor": {key: value for key, value in said.items() if value is not None}})
+            own_settings.pop(key)
+    own = read("areal", {"actor": {key: value for key, value in own_settings.items() if value is not None}})
     rule = plan.correction or own.correction
     if rule is not None and "proximal" in rule.needs and not config.use_decoupled_loss:
         raise ConfigError(
@@ -164,9 +164,9 @@ def __getattr__(name: str) -> Any:  # pyright: ignore[reportUnusedFunction]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, engine = ELSEWHERE[name]
     base = getattr(import_module(module), engine)
-    made = type(name, (TrimtabEngine, base), {"__module__": __name__, "__doc__": FSDPActor.__doc__})
-    globals()[name] = made
-    return made
+    engine_class = type(name, (TrimtabEngine, base), {"__module__": __name__, "__doc__": FSDPActor.__doc__})
+    globals()[name] = engine_class
+    return engine_class
 
 
 ELSEWHERE = {
@@ -190,13 +190,13 @@ class PPOTrainer(_PPOTrainer):
         from areal.utils.environ import is_single_controller
 
         engine = _engine(ENGINES[alloc.backend])
-        made = (
+        engine = (
             engine.as_controller(actor_config, self.scheduler)
             if is_single_controller()
             else engine(config=actor_config)
         )
-        made.create_process_group(parallel_strategy=alloc.parallel)
-        return made
+        engine.create_process_group(parallel_strategy=alloc.parallel)
+        return engine
 
 
 def _engine(name: str) -> Any:

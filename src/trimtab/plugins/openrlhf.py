@@ -51,7 +51,7 @@ class TrimtabPolicyLoss(PolicyLoss):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.plan = LOSS.check(Plan.of(json.loads(os.environ.get(VARIABLE, "{}"))))
-        said = {
+        own_settings = {
             "actor.policy_loss_type": self.policy_loss_type,
             "actor.eps_clip_low_high": [self.clip_eps_low, self.clip_eps_high],
             "actor.dual_clip": self.dual_clip,
@@ -63,8 +63,8 @@ class TrimtabPolicyLoss(PolicyLoss):
         }
         if self.plan.correction is not None:
             self._check_log_probs()
-            said = {key: value for key, value in said.items() if "is_correction" not in key}
-        self.own = read("openrlhf", {key: value for key, value in said.items() if value is not None})
+            own_settings = {key: value for key, value in own_settings.items() if "is_correction" not in key}
+        self.own = read("openrlhf", {key: value for key, value in own_settings.items() if value is not None})
         self.rule = self.plan.correction or self.own.correction
         self.objective = cast("Any", self.plan.loss or self.own.loss)
         LOSS.check_parts(self.rule, self.objective, self.plan.reduction or self.own.reduction)

@@ -62,18 +62,18 @@ class TrimtabActorWorker(ActorWorker):
             raise ConfigError(
                 f"{LOSS.place} needs train_infer_correction off beside a correction, got it on. Two corrections would multiply."
             )
-        said = {key: value for key in LOSS_KEYS if (value := getattr(config, key, None)) is not None}
+        settings = {key: value for key in LOSS_KEYS if (value := getattr(config, key, None)) is not None}
         variant = getattr(getattr(config, "actor_train", None), "pg_variant", None)
         if variant is not None and self.plan.loss is None:
-            said["actor_train"] = {"pg_variant": variant}
-        own = read("roll", said | ({"train_infer_correction": correction} if correction else {}))
+            settings["actor_train"] = {"pg_variant": variant}
+        own = read("roll", settings | ({"train_infer_correction": correction} if correction else {}))
         for refused in own.refused:
             if getattr(self.plan, refused.part, None) is None and refused.part != "advantage":
                 raise ConfigError(f"{LOSS.place} needs a {refused.part}, got none. {refused.text}")
-        if (self.plan.reduction or own.reduction) is None and "loss_agg_mode" in said:
+        if (self.plan.reduction or own.reduction) is None and "loss_agg_mode" in settings:
             raise ConfigError(
-                f"{LOSS.place} needs a reduction, got none beside loss_agg_mode {said['loss_agg_mode']}. Name one of ours: under filters "
-                "ROLL's own token mean looks at no mask."
+                f"{LOSS.place} needs a reduction, got none beside loss_agg_mode {settings['loss_agg_mode']}. "
+                "Name one of ours: under filters ROLL's own token mean looks at no mask."
             )
         LOSS.check_parts(
             self.plan.correction or own.correction,

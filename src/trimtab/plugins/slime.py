@@ -135,8 +135,8 @@ def loss(args: Any, batch: Any, logits: Tensor, sum_of_sample_mean: Any) -> tupl
             raise ConfigError(
                 f"{LOSS.place} needs a run without {option}, got it. {why}; trimtab.plugins.slime.tis goes beside it."
             )
-    said = {key: value for key in OWN_KEYS if _is_plain(value := getattr(args, key, None))}
-    own = _own(json.dumps(plan.settings()), json.dumps(said))
+    own_settings = {key: value for key in OWN_KEYS if _is_plain(value := getattr(args, key, None))}
+    own = _own(json.dumps(plan.settings()), json.dumps(own_settings))
     correction, kl = plan.correction or own.correction, plan.kl or own.kl
     bonus = plan.entropy_bonus or own.entropy
     current, entropy = _log_probs(args, batch, logits, with_entropy=bonus is not None)
@@ -198,7 +198,7 @@ def sample_advantages(args: Any, rollout_data: dict[str, Any]) -> None:
         kept = out.kept
     rewards = torch.tensor(rollout_data["rewards"], dtype=torch.float32, device=mask.device)
     indices = torch.tensor(rollout_data["sample_indices"], device=mask.device)
-    made = advantages(
+    result = advantages(
         plan.advantage,
         rewards=rewards,
         mask=mask,
@@ -209,7 +209,7 @@ def sample_advantages(args: Any, rollout_data: dict[str, Any]) -> None:
         process_group=_ranks(),
     )
     sizes = [len(each) for each in rollout_data["loss_masks"]]
-    parts = list(made.advantages.split(sizes))
+    parts = list(result.advantages.split(sizes))
     rollout_data["advantages"], rollout_data["returns"] = parts, parts
 
 
@@ -264,12 +264,14 @@ def _is_plain(value: object) -> bool:
 @lru_cache
 def _own(settings: str, text: str) -> Reading:
     """slime's own arguments; its correction only where the plan has none."""
-    plan, said = Plan.of(json.loads(settings)), json.loads(text)
+    plan, own_settings = Plan.of(json.loads(settings)), json.loads(text)
     if plan.correction is not None:
-        said = {
-            key: value for key, value in said.items() if not key.startswith(("use_tis", "tis_", "use_opsm", "opsm_"))
+        own_settings = {
+            key: value
+            for key, value in own_settings.items()
+            if not key.startswith(("use_tis", "tis_", "use_opsm", "opsm_"))
         }
-    own = read("slime", said)
+    own = read("slime", own_settings)
     for refused in own.refused:
         if getattr(plan, refused.part, None) is None and refused.part != "advantage":
             raise ConfigError(f"{LOSS.place} needs a {refused.part}, got none. {refused.text}")

@@ -157,7 +157,7 @@ class GRPOTrainer(trl.GRPOTrainer):
         generations = self.num_generations if self.model.training else self.num_generations_eval
         shaping = plan.shaping
         asks = shaping is not None and shaping.no_eos != "keep"
-        made = advantages(
+        result = advantages(
             cast("Any", plan.advantage),
             rewards=given,
             mask=mask,
@@ -167,8 +167,8 @@ class GRPOTrainer(trl.GRPOTrainer):
             ended=ended(output["completion_ids"], mask, self.eos_token_ids) if asks else None,
             process_group=self._ranks,
         )
-        self._log(logged_metrics(plan, made.metrics), whole=True)
-        return made.advantages if made.rows is None else made.rows
+        self._log(logged_metrics(plan, result.metrics), whole=True)
+        return result.advantages if result.rows is None else result.rows
 
     @property
     def _ranks(self) -> Any:

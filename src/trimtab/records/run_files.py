@@ -144,16 +144,16 @@ def gaps_of(
     absent = [step for step in wanted if not lines[step]]
     double = [step for step in wanted if lines[step] > 1]
     short = [step for step in wanted if recorded[step] < per_step] if per_step else []
-    said: list[str] = []
+    gaps: list[str] = []
     if absent:
-        said.append(f"metrics.jsonl has no line of {_steps_text(absent)}.")
+        gaps.append(f"metrics.jsonl has no line of {_steps_text(absent)}.")
     if double:
-        said.append(f"metrics.jsonl has more than one line of {_steps_text(double)}.")
+        gaps.append(f"metrics.jsonl has more than one line of {_steps_text(double)}.")
     if short:
-        said.append(f"Rollouts are missing of {_steps_text(short)}.")
+        gaps.append(f"Rollouts are missing of {_steps_text(short)}.")
     elif rows is not None and recorded.total() < rows:
-        said.append(f"Rollouts are missing: {recorded.total()} of {rows} are there.")
-    return said
+        gaps.append(f"Rollouts are missing: {recorded.total()} of {rows} are there.")
+    return gaps
 
 
 def _steps_text(steps: list[int]) -> str:

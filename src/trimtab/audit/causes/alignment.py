@@ -37,17 +37,17 @@ def shift(gap: Gap) -> CauseResult:
     common = max(LAGS, key=lambda each: int((lag[judged] == each).sum()))
     share = float((lag[judged] == common).mean())
     moved = _at_lag(gap, common)
-    told = (
+    statistic = (
         f"{share:.0%} of the sequences fit best with behavior shifted by {common:+d}: the root mean square of ℓ is then "
         f"{moved.rms:.2g} instead of {gap.rms:.2g}."
     )
     if share < 0.5 or moved.rms > CLOSER * gap.rms:
         best = min((_at_lag(gap, each).rms, each) for each in (-1, 1))
-        told = f"Shifted by {best[1]:+d}, the root mean square of ℓ is {best[0]:.2g}; unshifted, {gap.rms:.2g}."
-        return CauseResult(verdict="ruled out", statistic=told)
+        statistic = f"Shifted by {best[1]:+d}, the root mean square of ℓ is {best[0]:.2g}; unshifted, {gap.rms:.2g}."
+        return CauseResult(verdict="ruled out", statistic=statistic)
     return CauseResult(
         verdict="found",
-        statistic=told,
+        statistic=statistic,
         share=1 - moved.size / gap.size,
         rest=moved,
         remedy=f"Shift the sampler's log-probs by {common:+d}: index t is the log-prob of token t itself, not of the next.",
@@ -63,9 +63,9 @@ def retokenised(gap: Gap) -> CauseResult:
     if slips >= max(3, 0.03 * many) and len(real) and _slips(real)[0] >= max(3, 0.03 * many):
         rest = gap.where(~_drifts(gap))
         rest = replace(rest, blurred=True)
-        told = f"In {slips:,} of {many:,} sequences the two sides line up at the start, and later only with a lag."
+        statistic = f"In {slips:,} of {many:,} sequences the two sides line up at the start, and later only with a lag."
         return CauseResult(
-            verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
+            verdict="found", statistic=statistic, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
         )
     return _jumps(gap)
 
@@ -89,7 +89,7 @@ def _jumps(gap: Gap) -> CauseResult:
     held = float(part.k2[far].sum() / max(part.k2.sum(), 1e-300))
     mean, error = mean_with_error(np.minimum(np.exp(part.held), MOST_RATIO), part.sequence)
     edges = float((part.first | part.last)[far].mean()) if far.any() else 0.0
-    told = (
+    statistic = (
         f"{far.mean():.2%} of the tokens differ by more than {JUMP:g} and make up {held:.0%} of the gap; {edges:.0%} of them are at "
         f"turn boundaries. The mean ratio, capped at {MOST_RATIO:g} per token, is {mean:.3f} ± {error:.3f}; with the sampler's own "
         "log-probs it is at most 1."
@@ -101,10 +101,10 @@ def _jumps(gap: Gap) -> CauseResult:
     if likely and mean - 1 > max(5 * error, 0.02):
         rest = replace(part.where(~far), blurred=True)
         return CauseResult(
-            verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
+            verdict="found", statistic=statistic, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
         )
     return CauseResult(
-        verdict="suspected" if likely and mean - 1 > max(3 * error, 0.01) else "ruled out", statistic=told
+        verdict="suspected" if likely and mean - 1 > max(3 * error, 0.01) else "ruled out", statistic=statistic
     )
 
 

@@ -28,19 +28,19 @@ def mask(gap: Gap, batch: SavedBatch) -> CauseResult:
     bad[prompt] = bad[padding] = True
     inside = bad[gap.at]
     share = float((bad & batch.trained).sum() / max(batch.trained.sum(), 1))
-    told = (
+    statistic = (
         f"In {shared:,} of {groups:,} groups all samples start with the same trained tokens, beyond chance; {ends:,} of {len(batch):,} "
         f"sequences end in {RUN} or more identical trained tokens."
     )
     if not share:
         if not groups:
-            return inconclusive("groups of at least two samples", told)
-        return CauseResult(verdict="ruled out", statistic=told)
+            return inconclusive("groups of at least two samples", statistic)
+        return CauseResult(verdict="ruled out", statistic=statistic)
     rest = gap.where(~inside)
     what = " and ".join(name for name, there in (("the prompt", len(prompt)), ("padding", len(padding))) if there)
     return CauseResult(
         verdict="found",
-        statistic=told,
+        statistic=statistic,
         rest=rest,
         share=_share(gap, rest),
         remedy=f"Take {what} out of the mask: {share:.1%} of its tokens were never sampled.",
@@ -80,9 +80,9 @@ def _prompt(gap: Gap, batch: SavedBatch) -> tuple[Ints, int, int]:
         own = [np.flatnonzero(batch.trained[start : start + same]) + start for start in starts.tolist()]
         first = likely[own[0]]
         # −log of the chance that the others repeat unlikely tokens; likely ones anybody repeats. Sampled freely, its mean is at most 1.
-        said = -(len(members) - 1) * float(first[first < UNLIKELY].sum())
-        surprise += said
-        shared += said > USUAL
+        surprisal = -(len(members) - 1) * float(first[first < UNLIKELY].sum())
+        surprise += surprisal
+        shared += surprisal > USUAL
         found += own
     if surprise < 2 * judged + SURE_SHARED:
         return np.empty(0, np.int64), judged, shared
@@ -124,8 +124,8 @@ def _padding(gap: Gap, batch: SavedBatch) -> tuple[Ints, int]:
     whole = long & (last == pad)
     scored, _ = _both_sides(gap, batch)
     tail = np.arange(len(tokens)) > nearest_other[sequence] + 1
-    said = scored[tail & whole[sequence]]
-    if np.isfinite(said).any() and np.nanmean(said) > np.log(
+    tail_scores = scored[tail & whole[sequence]]
+    if np.isfinite(tail_scores).any() and np.nanmean(tail_scores) > np.log(
         0.5
     ):  # a text that repeats itself is likely; padding is not
         return np.empty(0, np.int64), int(long.sum())
@@ -162,13 +162,13 @@ def missing(gap: Gap) -> CauseResult:
     absent = filled(gap)
     every = len(gap) + gap.missing
     values = sorted(set(np.round(gap.behavior[absent][:10_000], 4).tolist()), key=abs)[:3]
-    told = (
+    statistic = (
         f"{gap.missing:,} of {every:,} trained tokens have no log-prob; {int(absent.sum()):,} have one value in common"
         f"{' (' + ', '.join(f'{value:g}' for value in values) + ')' if absent.any() else ''}."
     )
     rest = gap.where(~absent)
     if absent.mean() > 5e-4 if len(gap) else False:
-        return CauseResult(verdict="found", statistic=told, share=_share(gap, rest), rest=rest)
+        return CauseResult(verdict="found", statistic=statistic, share=_share(gap, rest), rest=rest)
     if gap.missing > 0.001 * every:
-        return CauseResult(verdict="found", statistic=told, share=0.0)
-    return CauseResult(verdict="suspected" if absent.any() or gap.missing else "ruled out", statistic=told)
+        return CauseResult(verdict="found", statistic=statistic, share=0.0)
+    return CauseResult(verdict="suspected" if absent.any() or gap.missing else "ruled out", statistic=statistic)

@@ -28,13 +28,13 @@ def trainer(gap: Gap) -> CauseResult:
     apart = np.clip((gap.scored - gap.second)[both], -10, 10)
     noise = float((apart**2).mean()) / 4 if both.any() else 0.0  # each scoring has half of their variance
     share = min(1.0, noise / gap.size)
-    told = (
+    statistic = (
         f"The two scorings are {np.sqrt(4 * noise):.2g} apart (root mean square); half of that variance is {share:.0%} "
         "of the variance of the gap to the sampler."
     )
     if np.sqrt(2 * noise) > FLOOR and share > 0.3:
-        return CauseResult(verdict="found", statistic=told, share=share, rest=replace(gap, blurred=True))
-    return CauseResult(verdict="suspected" if share > 0.1 else "ruled out", statistic=told)
+        return CauseResult(verdict="found", statistic=statistic, share=share, rest=replace(gap, blurred=True))
+    return CauseResult(verdict="suspected" if share > 0.1 else "ruled out", statistic=statistic)
 
 
 def tails(gap: Gap) -> CauseResult:
@@ -46,16 +46,16 @@ def tails(gap: Gap) -> CauseResult:
     weight = _weight(gap)
     order = np.sort(gap.k2)[::-1]
     most = float(order[: max(1, len(order) // 100)].sum() / order.sum())
-    told = (
+    statistic = (
         f"Among tokens of similar probability the median of |ℓ| is {weight:.2f} of its root mean square (0.67 for a normal "
         f"distribution); the top 1 % of the tokens make up {most:.0%} of the gap."
     )
     if weight < HEAVY:
         rest = gap.where(np.abs(gap.evened) < 1)
         return CauseResult(
-            verdict="found", statistic=told, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
+            verdict="found", statistic=statistic, share=1 - rest.size * len(rest) / (gap.size * len(gap)), rest=rest
         )
-    return CauseResult(verdict="suspected" if weight < 1.3 * HEAVY else "ruled out", statistic=told)
+    return CauseResult(verdict="suspected" if weight < 1.3 * HEAVY else "ruled out", statistic=statistic)
 
 
 def _weight(gap: Gap) -> float:
@@ -108,12 +108,12 @@ def bias(gap: Gap) -> CauseResult:
     found = bias_measure(gap)
     if not found.expected:
         return inconclusive("eight sequences of at least eight tokens")
-    told = (
+    statistic = (
         f"Sequence means of ℓ spread {found.spread / found.expected:.1f} times as far as independent tokens would: {found.carried:.0%} of "
         f"their variance does not average out with length ({found.z:.1f} standard errors)."
     )
     if gap.blurred:
-        return replace(BLURRED, statistic=told)
+        return replace(BLURRED, statistic=statistic)
     if found.z > SURE and found.carried > CARRIED:
-        return CauseResult(verdict="suspected", statistic=told, share=found.carried)
-    return CauseResult(verdict="ruled out", statistic=told)
+        return CauseResult(verdict="suspected", statistic=statistic, share=found.carried)
+    return CauseResult(verdict="ruled out", statistic=statistic)

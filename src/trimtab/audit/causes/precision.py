@@ -76,19 +76,25 @@ def precision(gap: Gap) -> CauseResult:
     if gap.blurred:
         return BLURRED
     rare, usual = (gap.where(chosen) for chosen in (gap.behavior < np.log(0.1), gap.behavior > np.log(0.5)))
-    told = (
+    statistic = (
         f"Root mean square of ℓ is {gap.rms:.2g}, {rare.rms:.2g} on tokens of probability under 0.1 and {usual.rms:.2g} on those over 0.5. "
         f"{_words(precision_fingerprint(gap))}{_grid(gap)}."
     )
     if gap.age is None or not (gap.age >= 0).any():
         return CauseResult(
-            verdict="suspected", statistic=told, share=1.0, lacks="versions, to tell low precision from old weights"
+            verdict="suspected",
+            statistic=statistic,
+            share=1.0,
+            lacks="versions, to tell low precision from old weights",
         )
     if (gap.age > 0).all():
         return CauseResult(
-            verdict="suspected", statistic=told, share=1.0, lacks="fresh tokens, to tell low precision from old weights"
+            verdict="suspected",
+            statistic=statistic,
+            share=1.0,
+            lacks="fresh tokens, to tell low precision from old weights",
         )
-    return CauseResult(verdict="found", statistic=told, share=1.0, rest=gap)
+    return CauseResult(verdict="found", statistic=statistic, share=1.0, rest=gap)
 
 
 def _words(found: Fingerprint) -> str:

@@ -31,7 +31,7 @@ def truncation(gap: Gap) -> CauseResult:
     real = np.abs(gap.log_r) > 0.02 * gap.rms
     above = float((gap.log_r[real] > 0).mean()) if real.any() else 0.5
     least = float(np.exp(np.quantile(gap.held, 0.01)))
-    told = (
+    statistic = (
         f"The mean ratio is {mean:.4f} ± {error:.4f}, and {above:.1%} of the tokens that differ have a ratio above 1; the "
         f"1st percentile is {least:.2f}."
     )
@@ -40,13 +40,13 @@ def truncation(gap: Gap) -> CauseResult:
         rest = replace(gap, log_r=np.where(gap.log_r < 0, 0.0, gap.log_r), blurred=True)
         return CauseResult(
             verdict="found",
-            statistic=told,
+            statistic=statistic,
             share=1 - min(1.0, positive),
             rest=rest,
             remedy=f"Sample without top-p, top-k or min-p, or replay the sampler's token set in the trainer: it keeps {mean:.1%}.",
         )
     doubtful = mean < 1 - max(5 * error, 2e-3) and above < 0.2
-    return CauseResult(verdict="suspected" if doubtful else "ruled out", statistic=told)
+    return CauseResult(verdict="suspected" if doubtful else "ruled out", statistic=statistic)
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,10 @@ def temperature(gap: Gap) -> CauseResult:
     if not gap.is_open:
         return NO_GAP
     fit = temperature_fit(gap.behavior, gap.held)
-    told = f"Behavior raised to the power {fit.value:g} explains {max(fit.explained, 0):.0%} of the gap."
+    statistic = f"Behavior raised to the power {fit.value:g} explains {max(fit.explained, 0):.0%} of the gap."
     if fit.explained < LIKENESS or not _tells_behavior(gap):
         doubt = fit.explained > 0.3 and _tells_behavior(gap)
-        return CauseResult(verdict="suspected" if doubt else "ruled out", statistic=told)
+        return CauseResult(verdict="suspected" if doubt else "ruled out", statistic=statistic)
     rest = replace(gap, log_r=gap.log_r - fit.fitted, blurred=True)
     fit = _with_shared(fit, gap.behavior, gap.log_r, gap.context)
     return CauseResult(
@@ -161,16 +161,16 @@ def _origin(fit: TemperatureFit) -> str:
 
 def with_drawn(found: CauseResult, by_model: DrawnTemperature) -> CauseResult:
     """The result with what a model says: a temperature that neither side applies leaves no gap, only unlikely tokens."""
-    told = (
+    statistic = (
         f"{found.statistic} By the model, tokens were drawn at temperature {by_model.drawn:.2f}, and behavior is reported for "
         f"{by_model.reported:g} ({by_model.z:.1f} standard errors apart)."
     )
     if found.verdict == "found" or not by_model.is_apart:
-        return replace(found, statistic=told)
+        return replace(found, statistic=statistic)
     return replace(
         found,
         verdict="found",
-        statistic=told,
+        statistic=statistic,
         share=None,
         remedy=(
             f"Tokens were drawn at a temperature of about {by_model.drawn:.2f} that behavior leaves out: have the engine report log-probs "
@@ -185,12 +185,12 @@ def raw_log_probs(gap: Gap) -> CauseResult:
         return NO_GAP
     fit = temperature_fit(gap.scored, -gap.held)
     mean, error = mean_with_error(np.exp(-gap.held), gap.sequence)
-    told = (
+    statistic = (
         f"The mean inverse ratio is {mean:.3f} ± {error:.3f}; the trainer's log-probs raised to the power {fit.value:g} explain "
         f"{max(fit.explained, 0):.0%} of the gap."
     )
     if gap.blurred or not leaves_temperature_out(gap, fit):
-        return CauseResult(verdict="ruled out", statistic=told)
+        return CauseResult(verdict="ruled out", statistic=statistic)
     rest = replace(gap, log_r=gap.log_r + fit.fitted, blurred=True)
     fit = _with_shared(fit, gap.scored, -gap.log_r, gap.context)
     return CauseResult(

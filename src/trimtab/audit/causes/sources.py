@@ -58,7 +58,7 @@ def bad_source(gap: Gap) -> CauseResult:
     # The others among themselves: where they differ as much, it is not one of them.
     rivals = [each[0] for place, each in enumerate(spreads) if place != worst]
     rest = gap.where(gap.source != names[worst])
-    told = (
+    statistic = (
         f"Mean k2 is {gap.where(gap.source == names[worst]).size:.2g} for {gap.sources[names[worst]]} and {rest.size:.2g} for the "
         f"others ({z:.1f} standard errors apart on a log scale)."
     )
@@ -66,12 +66,14 @@ def bad_source(gap: Gap) -> CauseResult:
     if z > TREND_ERRORS and apart > np.log(TIMES) and alone and gap.size > TIMES / 1.5 * rest.size:
         return CauseResult(
             verdict="found",
-            statistic=told,
+            statistic=statistic,
             rest=rest,
             share=1 - rest.size * len(rest) / (gap.size * len(gap)),
             remedy=f"Look at {gap.sources[names[worst]]}: its weights, its precision and its version of the engine.",
         )
-    return CauseResult(verdict="suspected" if z > TREND_ERRORS and apart > np.log(1.5) else "ruled out", statistic=told)
+    return CauseResult(
+        verdict="suspected" if z > TREND_ERRORS and apart > np.log(1.5) else "ruled out", statistic=statistic
+    )
 
 
 def stale(gap: Gap) -> CauseResult:
@@ -98,14 +100,16 @@ def stale(gap: Gap) -> CauseResult:
     eldest = known.where(known.age > (youngest + oldest) / 2)
     rho, trend = rank_correlation(size, age)
     z = max(trend, _apart(_levels(eldest), _levels(fresh)))
-    told = (
+    statistic = (
         f"Mean k2 is {fresh.size:.2g} at age {youngest} and {eldest.size:.2g} above age {(youngest + oldest) / 2:g} "
         f"(rank correlation {rho:.2f}, {z:.1f} standard errors)."
     )
     if z > TREND_ERRORS and eldest.size > TIMES * fresh.size:
         share = 1 - min(1.0, fresh.size / gap.size)
-        return CauseResult(verdict="found", statistic=told, share=share, rest=fresh)
-    return CauseResult(verdict="suspected" if z > 3 and eldest.size > 1.3 * fresh.size else "ruled out", statistic=told)
+        return CauseResult(verdict="found", statistic=statistic, share=share, rest=fresh)
+    return CauseResult(
+        verdict="suspected" if z > 3 and eldest.size > 1.3 * fresh.size else "ruled out", statistic=statistic
+    )
 
 
 def versions(gap: Gap) -> CauseResult:
@@ -125,14 +129,16 @@ def versions(gap: Gap) -> CauseResult:
     early, late = known.where(known.step <= low), known.where(known.step >= high)
     rho, trend = rank_correlation(size, step)
     z = max(trend, _apart(_levels(late), _levels(early)))
-    told = (
+    statistic = (
         f"Mean k2 of tokens of the same age is {early.size:.2g} in the first third of the steps and {late.size:.2g} in the last "
         f"(rank correlation {rho:.2f}, {z:.1f} standard errors)."
     )
     if z > TREND_ERRORS and late.size > TIMES * early.size:
         share = 1 - min(1.0, early.size / gap.size)
-        return CauseResult(verdict="found", statistic=told, share=share, rest=replace(early, blurred=True))
-    return CauseResult(verdict="suspected" if z > 3 and late.size > 1.5 * early.size else "ruled out", statistic=told)
+        return CauseResult(verdict="found", statistic=statistic, share=share, rest=replace(early, blurred=True))
+    return CauseResult(
+        verdict="suspected" if z > 3 and late.size > 1.5 * early.size else "ruled out", statistic=statistic
+    )
 
 
 def _of_commonest_age(gap: Gap) -> Gap:
@@ -156,7 +162,7 @@ def stale_cache(gap: Gap) -> CauseResult:
     first, last = float(early.mean()), float(late.mean())
     grows = last > first
     times = max(first, last) / max(min(first, last), 1e-12)
-    told = (
+    statistic = (
         f"Against tokens of similar probability, squared ℓ is {first:.2g} times the usual in the first third of responses and "
         f"{last:.2g} times in the last ({abs(z):.1f} standard errors apart)."
     )
@@ -167,8 +173,12 @@ def stale_cache(gap: Gap) -> CauseResult:
             else "Reset the prefix cache when weights change: the prompts' keys and values come from older weights."
         )
         share = float(1 - min(1.0, min(first, last) / np.mean(gap.evened**2)))
-        return CauseResult(verdict="found", statistic=told, share=share, remedy=remedy, rest=replace(gap, blurred=True))
-    return CauseResult(verdict="suspected" if abs(z) > TREND_ERRORS and times > 1.5 else "ruled out", statistic=told)
+        return CauseResult(
+            verdict="found", statistic=statistic, share=share, remedy=remedy, rest=replace(gap, blurred=True)
+        )
+    return CauseResult(
+        verdict="suspected" if abs(z) > TREND_ERRORS and times > 1.5 else "ruled out", statistic=statistic
+    )
 
 
 def _thirds(gap: Gap) -> tuple[Floats, Floats]:

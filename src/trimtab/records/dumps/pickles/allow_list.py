@@ -75,12 +75,14 @@ def _husk(name: str) -> StandIn:
 
 
 def _functions() -> dict[str, Callable[..., Any]]:
-    made = {
+    numpy_functions = {
         "multiarray._reconstruct": tensors.PickledArray,
         "multiarray.scalar": tensors.numpy_number,
         "numeric._frombuffer": tensors.from_buffer,
     }
-    numpy = {f"numpy.{core}.{name}": function for core in ("core", "_core") for name, function in made.items()}
+    numpy = {
+        f"numpy.{core}.{name}": function for core in ("core", "_core") for name, function in numpy_functions.items()
+    }
     return numpy | {
         "collections.OrderedDict": _dict_of,
         "builtins.set": _list_of,

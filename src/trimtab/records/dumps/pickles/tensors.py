@@ -123,7 +123,7 @@ def consolidated(metadata: Any, storage: Any) -> dict[str, Any]:
     """A TensorDict whose tensors lie in one storage of bytes."""
     if not isinstance(storage, np.ndarray) or storage.dtype != np.uint8:
         raise RecordError("it has a TensorDict without its bytes")
-    made: dict[str, Any] = {key: value[0] for key, value in metadata["non_tensors"].items()}
+    content: dict[str, Any] = {key: value[0] for key, value in metadata["non_tensors"].items()}
     values = lengths = None
     for key, (kind, shape, start, stop, _) in metadata["leaves"].items():
         leaf = _leaf(storage, str(kind).removeprefix("torch."), shape, int(start), int(stop))
@@ -132,10 +132,10 @@ def consolidated(metadata: Any, storage: Any) -> dict[str, Any]:
         elif key.startswith("<NJT_LENGTHS>"):
             lengths = leaf
         elif key.startswith("<NJT_OFFSETS>"):
-            made[key.removeprefix("<NJT_OFFSETS>")] = ragged(values, leaf, lengths)
+            content[key.removeprefix("<NJT_OFFSETS>")] = ragged(values, leaf, lengths)
         else:
-            made[key] = leaf
-    return made
+            content[key] = leaf
+    return content
 
 
 def typed_bytes(data: Any, kind: Any, shape: Any) -> NDArray[Any]:

@@ -97,9 +97,9 @@ def _set_items(machine: Any) -> None:
 
 def _dict(machine: Any) -> None:
     items = machine.pop_mark()
-    made: dict[Any, Any] = {}
-    _put(made, items)
-    machine.append(made)
+    dictionary: dict[Any, Any] = {}
+    _put(dictionary, items)
+    machine.append(dictionary)
 
 
 def _add_items(machine: Any) -> None:
@@ -219,11 +219,11 @@ def _put(into: Any, items: list[Any]) -> None:
     """Keys and values in turn. Plain keys only: a key is hashed, and what is nested a million deep cannot be."""
     if not isinstance(into, dict):
         raise NotDataError(f"it sets items of {_name_of(into)}")
-    made = cast("dict[Any, Any]", into)
+    dictionary = cast("dict[Any, Any]", into)
     for key, value in zip(items[::2], items[1::2], strict=True):
         if not isinstance(key, _KEYS):
             raise NotDataError(f"it has {_name_of(key)} as a key")
-        made[key] = value
+        dictionary[key] = value
 
 
 def _name_of(thing: Any) -> str:
