@@ -17,7 +17,7 @@ from tests.logged.test_logged import SETTINGS, batch
 from trimtab.dialects import read
 from trimtab.errors import ConfigError, UnknownNameError
 from trimtab.logged import logged
-from trimtab.logged.names import ask, framework_of, logged_names, rows_of
+from trimtab.logged.names import ask, framework_logging, logged_names, rows_of
 
 MISLEADING = [
     "slime:tis",
@@ -146,10 +146,10 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 
 
 def test_a_log_shows_its_framework_by_its_names() -> None:
-    assert framework_of(["actor/ppo_kl", "actor/entropy"]) == "verl"
-    assert framework_of(["kl", "ratio", "sample/staleness_mean", "reward"]) == "trl-async"
-    assert framework_of(["train/tis"]) is None
-    assert framework_of(["speed"]) is None
+    assert framework_logging(["actor/ppo_kl", "actor/entropy"]) == "verl"
+    assert framework_logging(["kl", "ratio", "sample/staleness_mean", "reward"]) == "trl-async"
+    assert framework_logging(["train/tis"]) is None
+    assert framework_logging(["speed"]) is None
 
 
 def test_explaining_a_name_loads_no_torch() -> None:

@@ -78,11 +78,11 @@ class Question:
     """Why the question cannot be asked, if so."""
 
 
-def rows_of(tensors: Mapping[str, Any]) -> int:
+def drawn_rows(tensors: Mapping[str, Any]) -> int:
     """How many rows a batch has."""
     return int(tensors["mask"].shape[0])
 
 
 def whole_batch(tensors: Inputs) -> Call:
     """A step in one micro-batch."""
-    return Call(tensors, [list(range(rows_of(tensors)))])
+    return Call(tensors, [list(range(drawn_rows(tensors)))])

@@ -7,7 +7,7 @@ from random import Random
 import torch
 
 from trimtab.check.draw import Inputs, reward_batch, version_batch
-from trimtab.check.question import Call, Pair, Question, View, rows_of
+from trimtab.check.question import Call, Pair, Question, View, drawn_rows
 from trimtab.check.subject import Setup, Subject
 
 
@@ -21,7 +21,7 @@ def drawn_rewards(random: Random, subject: Subject) -> Inputs:
 
 def _removal(drawn: Inputs, _: Setup) -> Pair | None:
     rewards, group = drawn["rewards"], drawn["group"]
-    rows = rows_of(drawn)
+    rows = drawn_rows(drawn)
     if not any(group[row] == group[0] for row in range(1, rows)):
         return None
     mask = drawn["mask"].clone()
@@ -56,8 +56,8 @@ def _reorder(drawn: Inputs, _: Setup) -> Pair | None:
 
 def _another_group(drawn: Inputs, _: Setup) -> Pair | None:
     group = drawn["group"]
-    same = tuple(row for row in range(rows_of(drawn)) if group[row] == group[0])
-    if len(same) == rows_of(drawn):
+    same = tuple(row for row in range(drawn_rows(drawn)) if group[row] == group[0])
+    if len(same) == drawn_rows(drawn):
         return None
     changed = torch.where(group == group[0], drawn["rewards"], drawn["rewards"] * -2 + 5)
     labels = ("as drawn", "with other rewards in the other groups")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from trimtab.check.draw import JUNK, NOT_FINITE, Inputs, token_batch, with_junk
-from trimtab.check.question import Call, Pair, Question, View, rows_of, whole_batch
+from trimtab.check.question import Call, Pair, Question, View, drawn_rows, whole_batch
 from trimtab.check.subject import Setup, Subject
 from trimtab.core.correct import correct
 
@@ -48,13 +48,13 @@ MASKED_QUESTIONS = (
 
 
 def _single_rows(drawn: Inputs, _: Setup) -> Pair | None:
-    rows = rows_of(drawn)
+    rows = drawn_rows(drawn)
     one_each = Call(drawn, [[row] for row in range(rows)])
     return Pair(whole_batch(drawn), (one_each,), labels=("in one micro-batch", "in one micro-batch per row"))
 
 
 def _uneven(drawn: Inputs, _: Setup) -> Pair | None:
-    rows = rows_of(drawn)
+    rows = drawn_rows(drawn)
     if rows < 3:
         return None
     uneven = Call(drawn, [[0], list(range(1, rows))])
@@ -104,7 +104,7 @@ def _zeros(drawn: Inputs) -> dict[str, Tensor]:
 
 
 def _empty_micro_batch(drawn: Inputs, _: Setup) -> Pair | None:
-    rows = rows_of(drawn)
+    rows = drawn_rows(drawn)
     if rows < 2 or not drawn["mask"][:-1].any():
         return None
     mask = drawn["mask"].clone()
@@ -172,7 +172,7 @@ def _with_columns(drawn: Inputs) -> Inputs:
 
 
 def _padded_rows(drawn: Inputs, _: Setup) -> Pair | None:
-    view = View(rows=rows_of(drawn))
+    view = View(rows=drawn_rows(drawn))
     labels = ("without padding", "with a copied row, all masked")
     return Pair(whole_batch(drawn), (whole_batch(_with_rows(drawn)),), view=view, labels=labels)
 

@@ -184,7 +184,7 @@ def ask(text: str) -> list[LoggedName]:
     raise UnknownNameError(f"{name!r} is no name of {whose} that is known. {offered}")
 
 
-def framework_of(names: Iterable[str]) -> str | None:
+def framework_logging(names: Iterable[str]) -> str | None:
     """The framework whose names these are: the one with most of them, none where two have as many or there are none."""
     score: dict[str, int] = {}
     for name in names:
