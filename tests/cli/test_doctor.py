@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from trimtab.cli import doctor
 from trimtab.cli.app import app
 from trimtab.installed import install_command
-from trimtab.train import processor
+from trimtab.train import devices
 
 ILLEGAL = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 ILLEGAL_UNLESS_CAPPED = f"import os\nif 'ONEDNN_MAX_CPU_ISA' not in os.environ:\n    exec({ILLEGAL!r})"
@@ -22,7 +22,7 @@ def ran() -> tuple[int, str]:
 
 
 def test_a_sound_machine_has_nothing_broken(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(processor, "BF16_PRODUCT", "pass")
+    monkeypatch.setattr(devices, "BF16_PRODUCT", "pass")
     code, text = ran()
     assert code == 0, text
     assert "No problems found." in text
@@ -30,7 +30,7 @@ def test_a_sound_machine_has_nothing_broken(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_form_in_use_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(processor, "BF16_PRODUCT", "pass")
+    monkeypatch.setattr(devices, "BF16_PRODUCT", "pass")
     monkeypatch.setenv("TRIMTAB_FAST", "0")
     assert "the plain form: TRIMTAB_FAST=0" in ran()[1]
     monkeypatch.delenv("TRIMTAB_FAST")
@@ -42,7 +42,7 @@ def test_the_form_in_use_is_named(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_processor_that_lies_is_found_and_the_remedy_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    monkeypatch.setattr(processor, "BF16_PRODUCT", ILLEGAL_UNLESS_CAPPED)
+    monkeypatch.setattr(devices, "BF16_PRODUCT", ILLEGAL_UNLESS_CAPPED)
     code, text = ran()
     assert code == 1
     assert "ended with SIGILL" in text
@@ -51,7 +51,7 @@ def test_a_processor_that_lies_is_found_and_the_remedy_named(monkeypatch: pytest
 
 
 def test_a_remedy_that_does_not_help_is_not_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(processor, "BF16_PRODUCT", ILLEGAL)
+    monkeypatch.setattr(devices, "BF16_PRODUCT", ILLEGAL)
     code, text = ran()
     assert code == 1
     assert "ONEDNN_MAX_CPU_ISA" not in text
@@ -59,7 +59,7 @@ def test_a_remedy_that_does_not_help_is_not_named(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_wrong_number_is_broken(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(processor, "BF16_PRODUCT", "pass")
+    monkeypatch.setattr(devices, "BF16_PRODUCT", "pass")
     monkeypatch.setenv("TRIMTAB_FAST", "0")  # the form whose weight is broken here
     monkeypatch.setattr("trimtab.core.correct.weighing", lambda *_: 1 / 0)
     code, text = ran()
@@ -68,7 +68,7 @@ def test_a_wrong_number_is_broken(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_extra_names_what_is_missing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(processor, "BF16_PRODUCT", "pass")
+    monkeypatch.setattr(devices, "BF16_PRODUCT", "pass")
     present = doctor.version_of
     monkeypatch.setattr(doctor, "version_of", lambda name: None if name == "pyarrow" else present(name))
     code, text = ran()

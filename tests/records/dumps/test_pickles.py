@@ -28,6 +28,7 @@ from trimtab.records.dumps import load
 from trimtab.records.dumps.pickles import pickle_content, torch_content
 from trimtab.records.dumps.pickles.tensors import plain
 from trimtab.records.dumps.pickles.unpickler import NotDataError
+from trimtab.records.dumps.room import free_room
 
 
 class Calls:
@@ -97,6 +98,7 @@ HOSTILE: dict[str, bytes] = {
 def test_a_hostile_pickle_is_refused_and_nothing_of_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     copyreg._extension_cache[0xF0] = os.system  # what a process may have put there
+    free_room()  # loads what it needs once
     before = set(sys.modules)
     path = tmp_path / "batch.pkl"
     path.write_bytes(HOSTILE[name])
