@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -38,13 +39,22 @@ from trimtab.explain.sensitivity import rarely_fires
 from trimtab.explain.words import Passage, formulas, passages
 from trimtab.lab.early_warning import WARNING_HEAD, early_warnings, warning_texts
 from trimtab.lab.evidence.claim import shipped_claims
-from trimtab.lab.evidence.decide import ClaimFinding, claim_finding
-from trimtab.lab.evidence.pages import claims_html, interval_text, needed_text, ordered_findings, survival_text
+from trimtab.lab.evidence.decide import ClaimFinding, ClaimPlan, claim_finding, kept_labs
+from trimtab.lab.evidence.pages import (
+    claims_html,
+    interval_text,
+    needed_text,
+    ordered_findings,
+    outcome_text,
+    rate_text,
+    rates,
+    signed,
+    survival_text,
+)
 from trimtab.lab.markdown import page_files
 from trimtab.lab.results import LabResults, read_results
 from trimtab.lab.scenario import CONTROL
 from trimtab.lab.statistics.decision import LEVEL
-from trimtab.lab.statistics.intervals import bootstrap_interval
 from trimtab.lab.table import in_code, last_by_seed, markdown_table
 from trimtab.report.html import percent
 
@@ -286,27 +296,32 @@ def votes() -> str:
     return table(["last accuracy by seed", *(f"{scenario}, {who}" for scenario in scenarios for who in both)], rows)
 
 
+PLAN = ClaimPlan(shipped_claims())
+"""Every claim of ours, with the steps of its task."""
+
+
 @cache
 def claim_labs() -> dict[str, list[LabResults]]:
     """The labs of each task, as far as they were run: `claims-TASK.json`, and what was run apart from it, `claims-TASK.2.json`."""
-    folder = ROOT / "docs"
-    found = {
-        task: [folder / f"claims-{task}.json", *folder.glob(f"claims-{task}.*.json")] for task in shipped_claims().tasks
-    }
-    return {task: [read_results(file) for file in sorted(files) if file.is_file()] for task, files in found.items()}
+    return {task: kept_labs(PLAN, task, ROOT / "docs") for task in PLAN.table.tasks}
 
 
 @cache
 def known_of_claims() -> tuple[ClaimFinding, ...]:
-    """Every claim with what is known of it, the decided ones first. It rests on one lab of its task, the one with most pairs of its own."""
-    found = [
-        max((claim_finding(each, lab) for lab in claim_labs()[each.task] or [None]), key=lambda one: one.decision.seeds)
-        for each in shipped_claims().claims
-    ]
-    return tuple(ordered_findings(found))
+    """Every claim with what is known of it, the decided ones first."""
+    return tuple(ordered_findings([claim_finding(each, *claim_labs()[each.task]) for each in PLAN.table.claims]))
 
 
-VERDICT_HEAD = ("claim", "verdict", f"difference, {percent(LEVEL)} interval", "seeds", "survived, first / second", "id")
+@cache
+def claim_rates() -> dict[str, str]:
+    """The false discovery rate of every verdict, by the id of its claim."""
+    every = known_of_claims()
+    return {each.claim.id: rate_text(each, rate) for each, rate in zip(every, rates(every), strict=True)}
+
+
+VERDICT_HEAD = (
+    *("claim", "verdict", f"difference, {percent(LEVEL)} interval", "seeds", "q", "survived, first / second", "id"),
+)
 
 
 def claim_tables() -> str:
@@ -326,23 +341,39 @@ def claim_tables() -> str:
 def _claim_row(found: ClaimFinding) -> tuple[str, ...]:
     """A claim under `VERDICT_HEAD`; what can fool it stands beside its verdict."""
     decision = found.decision
-    verdict = needed_text(found) if decision.outcome == "not decided" else f"**{decision.outcome}**"
+    verdict = needed_text(found) if decision.outcome == "not decided" else f"**{outcome_text(found)}**"
     verdict = f"not decided: {verdict}" if decision.outcome == "not decided" else verdict
     beside = "".join(f", *{label}*" for label in dict.fromkeys(note.split(":")[0].lower() for note in found.notes))
     unit = "" if found.claim.measure == "late accuracy" else f" of {found.claim.measure}"
     text = found.claim.text.rstrip(".")
     difference = f"{interval_text(decision.difference)}{unit}"
-    return text, f"{verdict}{beside}", difference, str(decision.seeds), survival_text(found), in_code(found.claim.id)
+    name = found.claim.id
+    sure = (str(decision.seeds), claim_rates()[name])
+    return text, f"{verdict}{beside}", difference, *sure, survival_text(found), in_code(name)
 
 
 def few_claims() -> str:
-    """The claims that the README shows."""
+    """The claims that the README shows, and of how many they were chosen."""
     by_id = {each.claim.id: each for each in known_of_claims()}
     rows = [
-        (text, by_id[name].decision.outcome, interval_text(by_id[name].decision.difference))
+        (
+            text,
+            outcome_text(by_id[name]),
+            interval_text(by_id[name].decision.difference),
+            str(PLAN.steps_of(by_id[name].claim.task)),
+            str(by_id[name].decision.seeds),
+            claim_rates()[name],
+        )
         for name, text in FEW.items()
     ]
-    return markdown_table(("said of samples eight versions old", "here", f"accuracy, {percent(LEVEL)} interval"), rows)
+    counted = Counter(outcome_text(each).partition(" of ")[0] for each in known_of_claims())
+    others = ", ".join(f"{count} {outcome}" for outcome, count in counted.most_common())
+    head = ("said of samples eight versions old", "here", f"accuracy, {percent(LEVEL)} interval", "steps", "seeds", "q")
+    return (
+        f"{markdown_table(head, rows)}\nChosen from {len(known_of_claims())} claims because many ask for them: {others}. Longer runs can\n"
+        "end otherwise. [q](docs/lab.md#what-a-verdict-rests-on) counts all claims: of the verdicts with that q or\n"
+        "less, at most that share is expected to be wrong.\n"
+    )
 
 
 def claim_effort() -> str:
@@ -371,15 +402,17 @@ def leaves() -> str:
         [f"`{name}`", *(text for scenario in scenarios for text in _against_none(lab, scenario, name))]
         for name in names
     ]
-    head = [text for name in scenarios for text in (f"{name}: last accuracy by seed", "less `off`, 95 % interval")]
+    head = [
+        text for name in scenarios for text in (f"{name}: last accuracy by seed", "less `off`: mean (least to most)")
+    ]
     return table(["rule", *head], rows)
 
 
 def _against_none(lab: LabResults, scenario: str, name: str) -> tuple[str, str]:
     cells = lab.cells(scenario, name)
     differences = [mine.last - none.last for mine, none in zip(cells, lab.cells(scenario, "off"), strict=True)]
-    interval = "" if name == "off" else interval_text(bootstrap_interval(np.array(differences)))
-    return last_by_seed(lab, scenario, name), interval
+    spread = f"{signed(float(np.mean(differences)))} ({signed(min(differences))} to {signed(max(differences))})"
+    return last_by_seed(lab, scenario, name), "" if name == "off" else spread
 
 
 MADE: dict[str, Callable[[], str]] = {

@@ -75,10 +75,8 @@ def test_the_margin_is_a_tenth_beyond_three_standard_errors():
 def test_nothing_is_called_healthy_before_400_steps():
     short = [(step * 2 // 5, value) for step, value in curves.HEALTHY]
     control = series([(step * 2 // 5, value) for step, value in curves.CONTROL])
-    assert cell_verdict(series(short), 0.0, control=control, problems=256, steps=160).word == "not collapsed yet"
-    assert (
-        cell_verdict(series(curves.HEALTHY), 0.0, control=CONTROL, problems=256, steps=399).word == "not collapsed yet"
-    )
+    assert cell_verdict(series(short), 0.0, control=control, problems=256, steps=160).word == "stable so far"
+    assert cell_verdict(series(curves.HEALTHY), 0.0, control=CONTROL, problems=256, steps=399).word == "stable so far"
     assert word(curves.HEALTHY) == "healthy"
 
 

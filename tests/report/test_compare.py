@@ -35,7 +35,9 @@ def pair() -> list[Run]:
 def test_a_comparison_has_every_curve_of_every_run() -> None:
     page = comparison(pair())
     assert {"accuracy", "mismatch", "kept", "gradient", "entropy"} <= set(Skeleton(page).ids)
-    for chart in embedded(page)["charts"]:
+    first, *others = embedded(page)["charts"]
+    assert len(first["lines"]) == 4  # pyright: ignore[reportArgumentType]  # each accuracy with its interval
+    for chart in others:
         assert len(chart["lines"]) == 2  # pyright: ignore[reportArgumentType]
 
 

@@ -22,7 +22,7 @@ def test_lab_and_report_ask_for_the_same_steps() -> None:
 
 @pytest.mark.parametrize(
     ("steps", "called", "level"),
-    [(30, "too early to say", "note"), (250, "not collapsed yet", "note"), (400, "healthy", "good")],
+    [(30, "too early to say", "note"), (250, "stable so far", "note"), (400, "healthy", "good")],
 )
 def test_a_run_that_rose_is_called_healthy_after_enough_steps_only(steps: int, called: str, level: str) -> None:
     risen = run(steps, **RISES)

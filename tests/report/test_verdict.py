@@ -22,7 +22,7 @@ def evaluations(*values: float, every: int = 20) -> Series:
         ((0.31, 0.9, 0.95, 0.9, 0.5, 0.36), "collapsed"),  # half of 0.95 is 0.475
         ((0.31, 0.6, 0.3, 0.12, 0.1, 0.11), "collapsed"),
         ((0.31, 0.9, 0.94, 0.9, 0.72, 0.66), "degraded"),
-        ((0.31, 0.9, 0.95, 0.96, 0.05, 0.93), "unstable"),
+        ((0.31, 0.9, 0.95, 0.96, 0.05, 0.93), "recovered"),
         ((0.31, 0.05, 0.95, 0.96, 0.95, 0.95), "healthy"),  # a dip at the start is long past
         ((0.31, 0.31, 0.33, 0.30, 0.32, 0.31), "flat"),
         ((0.10, 0.12, 0.09, 0.08, 0.12, 0.05), "flat"),  # half of the best, but within noise
@@ -42,7 +42,7 @@ def test_a_fall_lies_between_the_last_good_and_the_first_bad_evaluation() -> Non
     assert found.best == (40, 0.97)
 
 
-def test_an_unstable_run_is_dated_by_its_deepest_dip() -> None:
+def test_a_run_that_recovered_is_dated_by_its_deepest_dip() -> None:
     found = verdict(evaluations(0.3, 0.9, 0.95, 0.96, 0.9, 0.05, 0.93), problems=256)
     assert found.fall == (80, 100)
     assert found.low == (100, 0.05)
@@ -63,7 +63,7 @@ def test_a_fall_is_dated_by_neighbouring_evaluations_after_which_the_best_was_ha
 ) -> None:
     curve = evaluations(*values)
     found = verdict(curve, problems=problems)
-    assert (found.fall is not None) == (found.word in ("collapsed", "degraded", "unstable"))
+    assert (found.fall is not None) == (found.word in ("collapsed", "degraded", "recovered"))
     if found.fall is None or found.low is None:
         return
     steps = curve.finite.steps.tolist()

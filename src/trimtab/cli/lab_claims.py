@@ -43,12 +43,15 @@ FOLDER = Path("labs") / "claims"
   trimtab lab --claims --claim k3-rs-beats-off""",
 )
 def lab_claims(overrides: Overrides = None, claim: Claims = None, steps: Steps = None, out: Out = FOLDER) -> None:
-    """Print the claims, who makes them, and what the cells in DIR say of each. Runs nothing."""
-    from trimtab.lab.evidence.decide import claim_findings
+    """Print the claims, who makes them, and what the cells in DIR say of each. Runs nothing.
 
-    plan = _plan(claim, steps, overrides)
+    In a clone the cells that its docs keep count too.
+    """
+    from trimtab.lab.evidence.decide import claim_findings, kept_folder
+
+    plan, kept = _plan(claim, steps, overrides), kept_folder()
     with sound_numbers(out):
-        findings = claim_findings(plan, out)
+        findings = claim_findings(plan, out, kept=kept)
     for each in findings if claim else ():
         _print_claim(each)
     _print_table(plan, findings)
@@ -120,14 +123,12 @@ def _print_claim(finding: ClaimFinding) -> None:
 
 def _print_table(plan: ClaimPlan, findings: Sequence[ClaimFinding]) -> None:
     from trimtab.lab.evidence.decide import planned_cells
-    from trimtab.lab.evidence.pages import CLAIM_HEAD, METHOD, claim_texts, ordered_findings
+    from trimtab.lab.evidence.pages import CLAIM_HEAD, METHOD, claim_rows
     from trimtab.lab.statistics.decision import LOOKS
     from trimtab.lab.table import CAUTION
     from trimtab.report.html import plural
 
-    show.put(
-        "", show.table([each.upper() for each in CLAIM_HEAD], [claim_texts(e) for e in ordered_findings(findings)])
-    )
+    show.put("", show.table([each.upper() for each in CLAIM_HEAD], claim_rows(findings)))
     unrun = [each.claim for each in findings if each.is_open and not each.decision.seeds]
     if unrun:
         count = planned_cells(plan, unrun, LOOKS[0])

@@ -36,7 +36,8 @@ RULES = f"""Verdicts, per cell, from held-out accuracy; each difference counts b
 - **starved**: less than {percent(STARVED)} of the tokens were kept in more than half of the steps: it survives by not learning;
 - **degraded**: the last evaluation or the lowest of the last third is more than {BEHIND:g} under the control of the same seed, or the
   run fell under half of its best in the last third and came back;
-- **healthy**: none of these after {FULL} steps; after fewer it is only *not collapsed yet*.
+- **healthy**: none of these after {FULL} steps; after fewer it is only *stable so far*.
+- A control that never left its start is **flat**.
 """
 
 

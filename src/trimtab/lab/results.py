@@ -10,17 +10,17 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from trimtab.config.base import Config
 from trimtab.config.safe_yaml import json_data, opened
 from trimtab.errors import ConfigError, RecordError
 from trimtab.lab.cell import Cell, CellPairing, cell_pairing
 from trimtab.lab.scenario import CONTROL, UNCORRECTED
-from trimtab.lab.verdict import CellVerdict, LabWord, cell_verdict, starved_share
+from trimtab.lab.verdict import FORMER, CellVerdict, LabWord, cell_verdict, starved_share
 from trimtab.records.files import write_whole
 from trimtab.records.run import RunDirectory, trimtab_version
 from trimtab.report.series import Series
@@ -62,7 +62,7 @@ class BinnedCurve(Config):
 class LabVerdict(Config):
     """A verdict, as it is written down."""
 
-    word: LabWord = Field(description="In one word.")
+    word: Annotated[LabWord, BeforeValidator(lambda word: FORMER.get(word, word))] = Field(description="In one word.")
     reason: str = Field(description="Why.")
     start: float = Field(description="Held-out accuracy before the first step.")
     best: float = Field(description="The highest.")
@@ -230,16 +230,17 @@ def done_result(cell: Cell, path: Path) -> CellResult:
     lines = run.metrics()
     series = {name: _metric_series(lines, metric) for name, (metric, _) in CURVES.items()}
     finite = {name: found.finite.values for name, found in series.items() if len(found.finite)}
-    evaluate = cell.config.evaluate
+    evaluate, events = cell.config.evaluate, run.events()
+    counted = next((int(each["problems"]) for each in events if each["kind"] == "start" and "problems" in each), None)
     return CellResult(
         **_identity(cell),
         status="done",
         steps=len(lines),
         seconds=round(sum(float(line.get("time/step", 0.0)) for line in lines), 2),
         ran=(run.facts["created"], run.facts["ended"]),
-        problems=evaluate.problems if evaluate else 0,
+        problems=counted or (evaluate.problems if evaluate else 0),
         starved=starved_share(series["kept"]),
-        accuracy=_accuracies(run.events(), lines),
+        accuracy=_accuracies(events, lines),
         curves={name: binned_curve(found, len(lines), CURVES[name][1]) for name, found in series.items() if len(found)},
         medians={name: _four_digits(np.median(values)) for name, values in finite.items()},
         most={name: _four_digits(values.max()) for name, values in finite.items()},

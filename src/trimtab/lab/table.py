@@ -136,7 +136,7 @@ def remarks(results: LabResults) -> list[str]:
         f"The control of seed {each.seed} is itself {each.word} ({each.verdict.reason}): what its seed shows in other "
         "scenarios may be the learning rate, not the correction."
         for each in results.controls
-        if each.verdict is not None and each.word in ("degraded", "collapsed")
+        if each.verdict is not None and each.word in ("flat", "degraded", "collapsed")
     ]
     found += [f"{each.name} failed: {each.message}" for each in results.entries if each.status == "failed"]
     return [*found, CAUTION]

@@ -18,13 +18,17 @@ from trimtab.report.findings.verdict import verdict as own_verdict
 from trimtab.report.html import percent, short_number
 from trimtab.report.series import Series
 
-LabWord = Literal["healthy", "not collapsed yet", "degraded", "collapsed", "starved", "failed", "unknown"]
+LabWord = Literal["healthy", "stable so far", "flat", "degraded", "collapsed", "starved", "failed", "unknown"]
 
 BEHIND = 0.1
 """How far under the control of the same seed, beyond the noise of the evaluation, a run may stand."""
 LONG = 0.5
 """Share of the steps with next to nothing kept from which a run counts as starved."""
-ORDER: tuple[LabWord, ...] = ("healthy", "not collapsed yet", "degraded", "starved", "collapsed", "failed", "unknown")
+ORDER: tuple[LabWord, ...] = (
+    *("healthy", "stable so far", "flat", "degraded", "starved", "collapsed", "failed", "unknown"),
+)
+FORMER = {"not collapsed yet": "stable so far"}
+"""Words that a lab.json of before may hold."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ def cell_verdict(accuracy: Series, starved: float, *, control: Series | None, pr
 
     collapsed: ends under half of its own best, or under its start. starved: kept less than 5 % in more than half of the steps.
     degraded: last or late-lowest more than 0.1 under the control's, or fell under half of its best late and came back.
-    healthy: none of these after 400 steps; after fewer, not collapsed yet. Each beyond three standard errors.
+    flat: a control that never left its start. healthy: none of these after 400 steps; after fewer, stable so far. Each beyond three
+    standard errors.
     """
     own = own_verdict(accuracy, problems=problems)
     if own.word == "unknown":
@@ -79,7 +84,7 @@ def _word(accuracy: Series, starved: float, control: Series | None, problems: in
             "starved",
             f"kept under {percent(STARVED)} at {percent(starved)} of the steps: it survives by not learning",
         )
-    if own.word == "unstable" and own.low is not None:
+    if own.word == "recovered" and own.low is not None:
         return (
             "degraded",
             f"fell to {short_number(own.low[1])} at step {own.low[0]} and came back to {short_number(last)}",
@@ -87,10 +92,18 @@ def _word(accuracy: Series, starved: float, control: Series | None, problems: in
     behind = _behind(accuracy, control, problems)
     if behind is not None:
         return "degraded", f"{behind}{_since(accuracy.finite, problems) if own.word != 'flat' else ''}"
-    if control is None and own.word in ("degraded", "flat"):
+    if control is None and own.word == "flat":
+        return (
+            "flat",
+            f"never left its start ({short_number(start)}): best {short_number(best)}, ends at {short_number(last)}",
+        )
+    if control is None and own.word == "degraded":
         return "degraded", f"ends at {short_number(last)}, best {short_number(best)}, start {short_number(start)}"
     if steps < FULL:
-        return "not collapsed yet", f"ends at {short_number(last)}; {steps} steps certify nobody, {FULL} are needed"
+        return (
+            "stable so far",
+            f"ends at {short_number(last)}; only {FULL} steps show whether it stays there, this run has {steps}",
+        )
     return "healthy", f"ends at {short_number(last)}, never far under the control"
 
 

@@ -61,7 +61,10 @@ METRICS: Mapping[str, ShownMetric] = {
     "staleness/oldest_mean": ShownMetric(
         "staleness", "Staleness", "Age of the oldest token, mean.", FROM_ZERO, word="staleness"
     ),
-    "rollout/reward": ShownMetric("reward", "Reward", "Mean over the responses of the step."),
+    "eval/reward": ShownMetric("reward", "Held-out reward", "By the learner's own weights."),
+    "rollout/reward": ShownMetric(
+        "reward", "Reward", "Mean over the responses of the step.", called="Reward of the rollouts"
+    ),
     "rollout/length": ShownMetric("length", "Response length", "Mean tokens per response.", FROM_ZERO),
     "rollout/truncated": ShownMetric("finish", "Share of truncated responses", scale=FROM_ZERO),
     "train/loss": ShownMetric("loss", "Loss", "Not comparable between steps: its data changes."),

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from trimtab.records.run import trimtab_version
 from trimtab.report.charts.panels import ChartSection, chart_sections
 from trimtab.report.draw.axis import SHARE
 from trimtab.report.draw.chart import Mark
 from trimtab.report.draw.figure import figures_html, paper_style
 from trimtab.report.findings.finding import RunFinding
-from trimtab.report.findings.learning import first_signs, run_verdict, verdict_word
+from trimtab.report.findings.judged import judged, run_verdict, with_start
+from trimtab.report.findings.learning import first_signs, verdict_word
 from trimtab.report.findings.table import findings_of
 from trimtab.report.html import asset, document, escape_html, plural, short_number
 from trimtab.report.metrics import METRICS
@@ -23,7 +27,10 @@ QUIET = ("checkpoint", "evaluation", "eval", "start", "started", "end", "ended",
 """Kinds of events that are no news; they are listed, not drawn."""
 MOST_MARKS = 40
 MOST_EVENTS = 500
-END = '<footer>Written by trimtab. What each number is: docs/metrics.md.</footer><div id="tip" role="tooltip"></div>'
+END = (
+    f"<footer>Written by trimtab {trimtab_version()}. What each number is: the page Metrics of its documentation, docs/metrics.md of its "
+    'source.</footer><div id="tip" role="tooltip"></div>'
+)
 
 
 def report_html(run: Run) -> str:
@@ -73,10 +80,13 @@ def word_html(called: str) -> str:
 
 
 def _tiles(run: Run) -> Iterator[tuple[str, str]]:
-    outcome, _ = run_verdict(run)
+    curve = judged(run)
+    outcome, held_out = curve.verdict, with_start(run, "eval/reward").finite.values
     if outcome.word != "unknown":
-        yield f"{short_number(outcome.start[1])} → {short_number(outcome.end[1])}", "accuracy, start → end"
-        yield short_number(outcome.best[1]), f"best accuracy, step {outcome.best[0]}"
+        yield f"{short_number(outcome.start[1])} → {short_number(outcome.end[1])}", f"{curve.word}, start → end"
+        yield short_number(outcome.best[1]), f"best {curve.word}, step {outcome.best[0]}"
+    if curve.word != "reward" and len(held_out) >= 2 and not np.array_equal(held_out, with_start(run).finite.values):
+        yield f"{short_number(held_out[0])} → {short_number(held_out[-1])}", "held-out reward, start → end"
     asked = run.setting("steps")
     yield f"{run.count:,}" + (f" of {asked:,}" if isinstance(asked, int) else ""), "steps"
     clock, steps = run.series("time").finite, run.series("time/step").finite
@@ -152,7 +162,7 @@ def try_html(one: RunFinding) -> str:
 
 
 def _marks(run: Run) -> list[Mark]:
-    outcome, _ = run_verdict(run)
+    outcome = run_verdict(run)
     news = [event for event in run.events if _step(event.get("step")) and event.get("kind") not in QUIET]
     marks = [
         Mark(int(event["step"]), "event", f"{event.get('kind')}: {str(event.get('message'))[:200]}")
@@ -162,7 +172,7 @@ def _marks(run: Run) -> list[Mark]:
     if early:
         marks.append(Mark(early[0].onset.step, "sign", f"first sign: {early[0].watch.name}"))
     if outcome.fall:
-        marks.append(Mark(outcome.fall[1], "fall", "accuracy seen to have fallen"))
+        marks.append(Mark(outcome.fall[1], "fall", f"{judged(run).word} seen to have fallen"))
     return marks
 
 
@@ -176,7 +186,8 @@ def _section(section: ChartSection, data: list[dict[str, Any]]) -> str:
 
 
 def _mark_legend(marks: Sequence[Mark]) -> str:
-    words = {"fall": "accuracy seen to have fallen", "sign": "first sign", "event": "event"}
+    fell = next((mark.text for mark in marks if mark.kind == "fall"), "")
+    words = {"fall": fell, "sign": "first sign", "event": "event"}
     kinds = [kind for kind in words if any(mark.kind == kind for mark in marks)]
     items = "".join(
         f'<span><svg viewBox="0 0 26 10"><path class="mark {kind}" d="M0 5H26"/></svg>{words[kind]}</span>'
@@ -212,13 +223,18 @@ def _step(value: object) -> str:
     return escape_html(value) if isinstance(value, int) and abs(value) <= LAST_STEP else ""
 
 
+def _event_value(value: object) -> str:
+    return short_number(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+
+
 def _events(run: Run) -> str:
     if not run.events:
         return '<p class="absent" id="events">No events.</p>'
     rows: list[str] = []
     for event in run.events[:MOST_EVENTS]:
         others = {key: value for key, value in event.items() if key not in ("kind", "message", "step", "time")}
-        told = f"{event.get('message', '')}{f'  {others}' if others else ''}"
+        numbers = ", ".join(f"{key} {_event_value(value)}" for key, value in others.items())
+        told = f"{event.get('message', '')}{f'  ({numbers})' if numbers else ''}"
         rows.append(
             f'<tr><td class="n">{_step(event.get("step"))}</td><td>{escape_html(event.get("kind", ""))}</td>'
             f"<td>{escape_html(told[:2000])}</td></tr>"
@@ -227,6 +243,6 @@ def _events(run: Run) -> str:
     tail = f'<p class="absent">{plural(more, "further event")} in events.jsonl.</p>' if more > 0 else ""
     return (
         f'<details id="events" open><summary>Events ({len(run.events):,})</summary><table>'
-        f'<tr><th class="n">step</th><th>kind</th><th>message</th></tr>'
+        f'<tr><th class="n">step</th><th class="n">kind</th><th>message</th></tr>'
         f"{''.join(rows)}</table>{tail}</details>"
     )

@@ -120,10 +120,16 @@ def _card(
     return (
         f'<article class="rollout"><header><b class="{"right" if right else "wrong"}">{"right" if right else "wrong"}</b> '
         f"<i>{escape_html(choice.why.partition(', ')[2])}</i> <span>{escape_html(' · '.join(told))}</span></header>"
-        f'<pre class="prompt"><span class="who">prompt {escape_html(row.get("problem"))}</span>'
+        f'<pre class="prompt"><span class="who">{escape_html(_prompt_label(row))}</span>'
         f"{escape_html(_short(row.get('prompt')))}</pre>"
         f"{response_html(row, facts, place, texts)}</article>"
     )
+
+
+def _prompt_label(row: Mapping[str, Any]) -> str:
+    """The prompt's id, unless that is the prompt itself with the name of its task."""
+    name, prompt = str(row.get("problem") or ""), str(row.get("prompt") or "")
+    return "prompt" if prompt and name.endswith(prompt.strip()) else f"prompt {name}"
 
 
 def _lengths(row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
@@ -203,21 +209,27 @@ def choose_rollouts(run: Run, trained: Tokens | None) -> list[ChosenRollout]:
 
 
 def phases(run: Run, steps: NDArray[np.int64], gap: NDArray[np.float64]) -> dict[str, NDArray[np.int64]]:
-    """Rows of the first and the last recorded steps, and of the step where the policies were farthest apart."""
+    """Rows of the first and the last recorded steps, and of the step with the farthest answer that was recorded."""
     known = np.unique(steps)
     tenth = max(1, len(known) // 10)
-    drift = run.series("drift/k3").finite
-    shared = np.isin(drift.steps, known)
-    if shared.any():
-        worst = int(drift.steps[shared][np.argmax(drift.values[shared])])
-    else:
-        by_step = [np.nan_to_num(gap[steps == step]).mean() for step in known[:: max(1, len(known) // 200)]]
-        worst = int(known[:: max(1, len(known) // 200)][int(np.argmax(by_step))])
+    worst = int(steps[int(np.nanargmax(gap))]) if np.isfinite(gap).any() else int(known[len(known) // 2])
     return {
         f"Start (steps {known[0]}–{known[tenth - 1]})": np.flatnonzero(steps <= known[tenth - 1]),
-        f"Where the policies were farthest apart (step {worst})": np.flatnonzero(steps == worst),
+        f"The farthest answer recorded (step {worst}{_farther(run, known, worst)})": np.flatnonzero(steps == worst),
         f"End (steps {known[-tenth]}–{known[-1]})": np.flatnonzero(steps >= known[-tenth]),
     }
+
+
+def _farther(run: Run, known: NDArray[np.int64], worst: int) -> str:
+    """That the batches of another step were farther apart, whose answers were not recorded, or other ones were."""
+    drift = run.series("drift/k3").finite
+    if not len(drift):
+        return ""
+    most, step = float(drift.values.max()), int(drift.steps[int(np.argmax(drift.values))])
+    if step == worst:
+        return ""
+    recorded = "of which other answers were recorded" if step in known else "of which no answer was recorded"
+    return f"; mismatch KL was largest at step {step}, {short_number(most)}, {recorded}"
 
 
 def row_mismatch(table: pa.Table, trained: Tokens | None) -> NDArray[np.float64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -41,6 +41,10 @@ class Run:
     """running, done, failed, interrupted; None where it is not known."""
     piece: Callable[[int], str] | None = None
     """The text of a token id, where the run keeps its tokenizer."""
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of run.json: when it was made, by which version, and digests of its weights, rows and rewards' code (`world`)."""
+    path: Path | None = None
+    """Its directory."""
 
     @cached_property
     def _series(self) -> Mapping[str, Series]:
@@ -96,6 +100,8 @@ def read_run(path: str | Path) -> Run:
         name=Path(path).resolve().name,
         status=directory.status,
         piece=_piece(Path(path)),
+        facts=directory.facts,
+        path=Path(path).resolve(),
     )
 
 

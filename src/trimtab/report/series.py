@@ -59,6 +59,14 @@ class Series:
         stays = (self.steps >= first) & (self.steps <= last)
         return Series(self.steps[stays], self.values[stays])
 
+    @property
+    def lately(self) -> Series:
+        """The finite values of the last fifth of the steps."""
+        part = self.finite
+        return (
+            part.within(int(part.steps[-1] - (part.steps[-1] - part.steps[0]) // 5), LAST_STEP) if len(part) else part
+        )
+
     def smooth(self, width: int = 3) -> Series:
         """Centred running median over `width` finite values, fewer at the ends: one wild step moves nothing."""
         part = self.finite

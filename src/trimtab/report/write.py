@@ -34,7 +34,7 @@ def write_report(path: str | Path, out: str | Path | None = None) -> Path:
 def write_comparison(paths: Sequence[str | Path], out: str | Path) -> Path:
     """Write one page that compares run directories: verdicts side by side, curves over each other, settings that differ."""
     with drawing(*paths):
-        page = comparison(read_runs(paths))
+        page = comparison(read_runs(paths), Path(out))
     write_page(Path(out), page)
     return Path(out)
 

@@ -184,7 +184,9 @@ class Session:
         self.state.accuracies.append(accuracy)
         metrics |= {"eval/accuracy": accuracy, "time/evaluate": time.perf_counter() - clock}
         if version == 0:
-            self.run.event("start", f"Held-out accuracy {accuracy:.3f} before the first step.", accuracy=accuracy)
+            problems = len(self.parts.evaluator.problems)
+            said = f"Held-out accuracy {accuracy:.3f} before the first step."
+            self.run.event("start", said, accuracy=accuracy, problems=problems)
             self.display.step(0, metrics)
         return True
 

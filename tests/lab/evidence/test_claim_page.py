@@ -17,24 +17,39 @@ from trimtab.lab.evidence.pages import (
     claims_html,
     claims_markdown,
     ordered_findings,
+    rates,
     signed,
     step_series,
 )
-from trimtab.lab.statistics.intervals import Lifetime, kaplan_meier
+from trimtab.lab.statistics.intervals import Lifetime, survival_curve
 from trimtab.report.draw.figure import SPAN, interval_svg
 
 FOUND = claim_finding(claim(), lab(*arms()))
 NOISY = claim_finding(claim(id="noisy"), lab(arms()[0], [*arms(one=0.9, other=0.88)[1]]))
-ABSENT = claim_finding(claim(id="absent"), None)
+ABSENT = claim_finding(claim(id="absent"))
 
 
 def test_a_row_has_verdict_interval_seeds_and_survival():
     # Late accuracies 0.9 + 0.005·(seed mod 5) against 0.2 + 0.007·(seed mod 7): means 0.90813 and 0.21838, difference 0.68975.
-    name, verdict, difference, seeds, survived, needed = claim_texts(FOUND)
+    name, verdict, difference, seeds, rate, survived, needed = claim_texts(FOUND, 0.0391)
     assert (name, verdict, seeds, needed) == ("made-up", "confirmed", "8", "")
     assert re.fullmatch(r"\+0\.69 \[\+0\.6\d, \+0\.7\d\]", difference)
-    assert survived == "100 % / 0 %"
-    assert claim_texts(ABSENT) == ("absent", "not run", "–", "–", "–", "0 of at least 8 seeds")
+    assert (rate, survived) == ("0.039", "8 of 8 / 0 of 8")
+    assert claim_texts(ABSENT, 1.0) == ("absent", "not run", "–", "–", "", "–", "0 of at least 8 seeds")
+
+
+def test_the_other_claims_of_a_table_count_in_its_rates():
+    alone, among = rates([FOUND]), rates([FOUND, *[ABSENT] * 9])
+    assert (alone[0], among[0]) == (pytest.approx(10 / 256), pytest.approx(100 / 256))
+
+
+def test_survival_is_counted_over_the_seeds_of_the_row():
+    # Of twelve runs of the second arm the first eight stand and four fall: eight pairs see eight that stand.
+    first, second = arms(12)
+    found = claim_finding(
+        claim(), lab(first[:8], [each.but(accuracy=first[0].accuracy) if each.seed < 8 else each for each in second])
+    )
+    assert claim_texts(found, 1.0)[5] in ("8 of 8 / 8 of 8", "–")
 
 
 def test_signs_are_said_and_nothing_has_none():
@@ -45,7 +60,7 @@ def test_a_fault_stands_beside_the_verdict_and_in_its_row():
     first, second = arms()
     stuck = [each.but(pairing=pairing(each.seed, stuck=40 if each.seed == 1 else 1)) for each in first]
     found = claim_finding(claim(), lab(stuck, second))
-    assert "stuck" in claim_texts(found)[-1]
+    assert "stuck" in claim_texts(found, 1.0)[-1]
     assert any("40 steps in a row" in line for line in beside(found))
     assert "8 pairs with the same warm start" in beside(found)[1]
 
@@ -74,7 +89,7 @@ def test_the_page_shows_intervals_and_survival_and_obeys_nothing():
 
 
 def test_a_survival_curve_goes_down_in_steps():
-    points = kaplan_meier([Lifetime(100, True), Lifetime(400, False)])
+    points = survival_curve([Lifetime(100, True), Lifetime(400, False)])
     series = step_series(points, [each.share for each in points])
     assert list(zip(series.steps.tolist(), series.values.tolist(), strict=True)) == [
         (0, 1.0),

@@ -53,7 +53,9 @@ def test_two_rows_that_are_one_run_are_said(same: int, said: str):
     found = claim_finding(claim(), lab(first, twins))
     assert next(note for note in found.notes if note.startswith("One run")).count(said) == 1
     if same == 8:
-        assert found.decision.outcome == "contradicted"  # no gain of 0.05, and the note says why
+        assert (
+            found.decision.outcome == "not decided"
+        )  # eight equal pairs may have missed others, and the note says why
 
 
 def test_entropy_under_the_limit_in_every_arm_is_said_and_in_one_it_is_not():

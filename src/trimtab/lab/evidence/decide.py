@@ -19,6 +19,7 @@ from trimtab.lab.cell import Cell
 from trimtab.lab.evidence.claim import Arm, Claim, ClaimTable, Measure, arm_cell, arms_of
 from trimtab.lab.evidence.pairs import (
     PairedArms,
+    first_pairs,
     harness_notes,
     kept_share,
     late_accuracy,
@@ -30,7 +31,7 @@ from trimtab.lab.lab import CellList, LabDisplay, run_cells
 from trimtab.lab.results import CellResult, LabResults, read_results
 from trimtab.lab.scenario import CONTROL, UNCORRECTED, base_settings, check_needs, merge_settings, scenario
 from trimtab.lab.statistics.decision import Decision, claim_decision, next_look
-from trimtab.lab.statistics.intervals import SurvivalPoint, kaplan_meier
+from trimtab.lab.statistics.intervals import SurvivalPoint, survival_curve
 from trimtab.lab.verdict import FULL
 
 MEASURES: dict[Measure, Callable[[CellResult], float]] = {
@@ -66,26 +67,36 @@ class ClaimFinding:
         return self.pairs.lost if self.decision.outcome == "not decided" else None
 
 
-def claim_finding(claim: Claim, results: LabResults | None) -> ClaimFinding:
-    """The verdict by the cells there are; `results` are those of the claim's task, None where nothing has run."""
-    first, second = (arm_cells(results, arm) for arm in (claim.first, claim.second))
+def claim_finding(claim: Claim, *labs: LabResults) -> ClaimFinding:
+    """The verdict by the cells there are in labs of the claim's task; of a seed that both arms have in several, the first counts."""
+    first, second = arm_cells(claim, labs)
     pairs = paired_arms(first, second, claim.shared)
-    differences = paired_differences(claim, pairs)
-    decision = claim_decision(np.array(differences), claim.expected, claim.margin)
-    notes = harness_notes(pairs, results.corrections) if results is not None else []
-    found = ClaimFinding(claim, decision, pairs, tuple(notes), (_survival(pairs.one), _survival(pairs.other)))
+    differences = np.array(paired_differences(claim, pairs))
+    decision = claim_decision(differences, claim.expected, claim.margin, shares=claim.measure == "survival")
+    pairs = first_pairs(pairs, decision.seeds, claim.shared)  # those that were looked at
+    rules = {name: rule for lab in reversed(labs) for name, rule in lab.corrections.items()}
+    survival = (_survival(pairs.one), _survival(pairs.other))
+    found = ClaimFinding(claim, decision, pairs, tuple(harness_notes(pairs, rules)), survival)
     if found.obstacle is None:
         return found
-    return replace(found, decision=replace(decision, outcome="not decided", reason=found.obstacle, needed=None))
+    return replace(found, decision=replace(decision, outcome="not decided", reason=found.obstacle, needed=None, p=1.0))
 
 
 def _survival(arm: Sequence[CellResult]) -> tuple[SurvivalPoint, ...]:
-    return tuple(kaplan_meier([lifetime(each) for each in arm])) if arm else ()
+    return tuple(survival_curve([lifetime(each) for each in arm])) if arm else ()
 
 
-def arm_cells(results: LabResults | None, arm: Arm) -> list[CellResult]:
-    """The cells of an arm, by seed."""
-    return [] if results is None else results.cells(arm.scenario, arm.label)
+def arm_cells(claim: Claim, labs: Sequence[LabResults]) -> tuple[list[CellResult], list[CellResult]]:
+    """The cells of both arms: of each seed those of the first lab in which both are done, or else any."""
+    arms: tuple[dict[int, CellResult], dict[int, CellResult]] = ({}, {})
+    for whole in (True, False):
+        for lab in labs:
+            one, other = ({e.seed: e for e in lab.cells(a.scenario, a.label)} for a in (claim.first, claim.second))
+            both = {seed for seed in one.keys() & other.keys() if one[seed].status == other[seed].status == "done"}
+            for cells, given in zip(arms, (one, other), strict=True):
+                cells.update({seed: given[seed] for seed in (both if whole else given) if seed not in cells})
+    first, second = ([cells[seed] for seed in sorted(cells)] for cells in arms)
+    return first, second
 
 
 def paired_differences(claim: Claim, pairs: PairedArms) -> Sequence[float]:
@@ -142,23 +153,37 @@ class ClaimPlan:
         return CellList(list(found.values()), {each.name: each.meaning for each in used.values()}, base, steps)
 
 
-def claim_findings(plan: ClaimPlan, path: Path) -> list[ClaimFinding]:
-    """What the labs in the folders of their tasks say of each claim, now."""
-    labs = {task: _results(plan, path / task, task) for task in dict.fromkeys(each.task for each in plan.table.claims)}
-    return [claim_finding(each, labs[each.task]) for each in plan.table.claims]
+def claim_findings(plan: ClaimPlan, path: Path, *, kept: Path | None = None) -> list[ClaimFinding]:
+    """What the labs in the folders of their tasks say of each claim, now; and those of the folder `kept`, where one is given."""
+    tasks = dict.fromkeys(each.task for each in plan.table.claims)
+    labs = {task: [*_results(plan, path / task, task), *kept_labs(plan, task, kept)] for task in tasks}
+    return [claim_finding(each, *labs[each.task]) for each in plan.table.claims]
 
 
-def _results(plan: ClaimPlan, folder: Path, task: str) -> LabResults | None:
-    """The lab of a task, if it was run with these settings."""
+def _results(plan: ClaimPlan, folder: Path, task: str) -> list[LabResults]:
+    """The lab of a task, if it was run with these settings; none where none was run."""
     if not (folder / "lab.json").is_file():
-        return None
+        return []
     found, steps = read_results(folder), plan.steps_of(task)
     if (found.base, found.steps) != (plan.base(task), steps):
         raise RecordError(
             f"{folder} needs a lab of {steps} steps with these settings, got one of {found.steps} steps or other settings. "
             "Choose another --out, or give the settings it was run with."
         )
-    return found
+    return [found]
+
+
+def kept_labs(plan: ClaimPlan, task: str, folder: Path | None) -> list[LabResults]:
+    """The labs of a task that a folder keeps as `claims-TASK.json`, `claims-TASK.2.json` and so on, of these settings and steps."""
+    files = [] if folder is None else [folder / f"claims-{task}.json", *sorted(folder.glob(f"claims-{task}.*.json"))]
+    labs = [read_results(file) for file in files if file.is_file()]
+    return [lab for lab in labs if (lab.base, lab.steps) == (plan.base(task), plan.steps_of(task))]
+
+
+def kept_folder() -> Path | None:
+    """The docs of the clone that the package runs from, where the cells of our own claims are kept; None where it is installed."""
+    docs = Path(__file__).parents[4] / "docs"
+    return docs if (docs.parent / "pyproject.toml").is_file() and any(docs.glob("claims-*.json")) else None
 
 
 def decide_claims(

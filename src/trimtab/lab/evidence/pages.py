@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from trimtab.lab.evidence.claim import Arm, Claim
 from trimtab.lab.evidence.decide import ClaimFinding
-from trimtab.lab.statistics.decision import LEVEL, LOOKS
+from trimtab.lab.statistics.decision import LEVEL, LOOKS, false_discovery_rates
 from trimtab.lab.statistics.intervals import Interval, SurvivalPoint
 from trimtab.lab.table import CAUTION, in_code, in_prose, markdown_table
 from trimtab.report.draw.axis import SHARE
@@ -23,32 +23,49 @@ CLAIM_HEAD = (
     "verdict",
     f"difference, {percent(LEVEL)} interval",
     "seeds",
+    "q",
     "survived, first / second",
     "would decide",
 )
 METHOD = (
-    f"First arm less second, seed by seed. The interval is the BCa bootstrap's at {percent(LEVEL)}; a verdict needs it and the exact "
-    f"sign-flip test to agree. The data are looked at with {', '.join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} seeds and at no other "
-    "time: with five looks at 99 % at most 5 % of the verdicts on one claim are wrong. Claims are not corrected for each other."
+    f"First arm less second, seed by seed. The {percent(LEVEL)} interval is on each side the wider of Student's t and the studentised "
+    "bootstrap with half the error, and exact for survival; a verdict needs it and the exact sign-flip test to agree. The data are looked "
+    f"at with {', '.join(map(str, LOOKS[:-1]))} and {LOOKS[-1]} seeds and at no other time: with five looks at {percent(LEVEL)} at most "
+    "5 % of the verdicts on one claim are wrong. q counts the other claims (Benjamini and Hochberg): of all verdicts with that q or less, "
+    "at most that share is expected to be wrong. What happens to one seed in five may be missing from eight."
 )
 
 
-def claim_texts(finding: ClaimFinding) -> tuple[str, ...]:
-    """A row, under `CLAIM_HEAD`."""
+def claim_texts(finding: ClaimFinding, rate: float) -> tuple[str, ...]:
+    """A row, under `CLAIM_HEAD`; `rate` is its false discovery rate among the claims of the table."""
     decision = finding.decision
     return (
         finding.claim.id,
         outcome_text(finding),
         interval_text(decision.difference) if decision.seeds else "–",
         str(decision.seeds) if decision.seeds else "–",
+        rate_text(finding, rate),
         survival_text(finding),
         needed_text(finding),
     )
 
 
+def rates(findings: Sequence[ClaimFinding]) -> list[float]:
+    """The false discovery rate of each verdict among these."""
+    return false_discovery_rates([each.decision.p for each in findings])
+
+
+def rate_text(finding: ClaimFinding, rate: float) -> str:
+    """0.047; nothing where nothing is decided."""
+    return "" if finding.decision.outcome == "not decided" else short_number(rate, 2)
+
+
 def outcome_text(finding: ClaimFinding) -> str:
-    """The verdict; a claim without a pair is not run."""
-    return finding.decision.outcome if finding.decision.seeds else "not run"
+    """The verdict, `no gain` with the gain that is ruled out; a claim without a pair is not run."""
+    outcome = finding.decision.outcome
+    if not finding.decision.seeds:
+        return "not run"
+    return f"{outcome} of {finding.claim.margin:g}" if outcome in ("no gain", "no loss") else outcome
 
 
 def interval_text(interval: Interval) -> str:
@@ -65,9 +82,10 @@ def signed(value: float) -> str:
 
 
 def survival_text(finding: ClaimFinding) -> str:
-    """The share of each arm that never fell."""
+    """How many runs of each arm never fell: 6 of 8 / 8 of 8."""
+    seeds = len(finding.pairs.seeds)
     ends = [points[-1] for points in finding.survival if points]
-    return " / ".join(percent(each.share) for each in ends) or "–"
+    return " / ".join(f"{round(each.share * seeds)} of {seeds}" for each in ends) or "–"
 
 
 def needed_text(finding: ClaimFinding) -> str:
@@ -100,7 +118,7 @@ def rerun_command(claim: Claim) -> str:
 def beside(finding: ClaimFinding) -> list[str]:
     """What must stand beside a verdict: why, what the pairs share, faults, and notes on the harness."""
     return [
-        f"{finding.decision.outcome}: {finding.decision.reason}",
+        f"{outcome_text(finding)}: {finding.decision.reason}",
         f"paired: {finding.pairs.shares}",
         *finding.pairs.faults,
         *finding.notes,
@@ -110,11 +128,11 @@ def beside(finding: ClaimFinding) -> list[str]:
 def claims_markdown(findings: Sequence[ClaimFinding], about: str) -> str:
     """The decided claims first, then the open ones; each with its command."""
     ran = [each for each in findings if each.decision.seeds]
-    lines = [[in_code(name), *rest] for name, *rest in map(claim_texts, ordered_findings(findings))]
+    lines = [[in_code(name), *rest] for name, *rest in claim_rows(findings)]
     parts = [f"{in_prose(about)}\n", f"{in_prose(METHOD)}\n", markdown_table(CLAIM_HEAD, lines)]
     for each in ordered_findings(ran):
         parts.append(
-            f"### {in_code(each.claim.id)}: {each.decision.outcome}\n\n{in_prose(each.claim.text)} "
+            f"### {in_code(each.claim.id)}: {outcome_text(each)}\n\n{in_prose(each.claim.text)} "
             f"*{in_prose(each.claim.source)}*\n\n{in_prose(claim_sentence(each.claim))}: "
             f"{interval_text(each.decision.difference)}. Run it: {in_code(rerun_command(each.claim))}.\n"
         )
@@ -122,12 +140,18 @@ def claims_markdown(findings: Sequence[ClaimFinding], about: str) -> str:
     return "\n".join(parts)
 
 
+def claim_rows(findings: Sequence[ClaimFinding]) -> list[tuple[str, ...]]:
+    """All of them as rows, in the order of the table."""
+    ordered = ordered_findings(findings)
+    return [claim_texts(each, rate) for each, rate in zip(ordered, rates(ordered), strict=True)]
+
+
 def ordered_findings(findings: Sequence[ClaimFinding]) -> list[ClaimFinding]:
     """Decided before open, with data before without; else as they stand."""
     return sorted(findings, key=lambda each: (each.decision.outcome == "not decided", not each.decision.seeds))
 
 
-_STYLE = {"confirmed": "healthy", "contradicted": "collapsed", "not decided": "so-far"}
+_STYLE = {"confirmed": "healthy", "contradicted": "collapsed", "no gain": "flat", "no loss": "flat"}
 """Words of the page's style that have the colours."""
 
 
@@ -148,22 +172,23 @@ def claims_html(findings: Sequence[ClaimFinding], about: str, title: str = "trim
 
 def _word(finding: ClaimFinding) -> str:
     outcome = finding.decision.outcome
-    style = _STYLE[outcome] if finding.decision.seeds else ""
+    style = _STYLE.get(outcome, "so-far") if finding.decision.seeds else ""
     return f'<span class="word {style}">{escape_html(outcome_text(finding))}</span>'
 
 
 def _table(findings: Sequence[ClaimFinding]) -> str:
     head = "".join(
         f"<th>{each}</th>"
-        for each in ("claim", "verdict", "interval", "difference", "seeds", "survived", "would decide")
+        for each in ("claim", "verdict", "interval", "difference", "seeds", "q", "survived", "would decide")
     )
     lines: list[str] = []
-    for each in findings:
-        name, _, difference, seeds, survived, needed = map(escape_html, claim_texts(each))
+    for each, row in zip(findings, claim_rows(findings), strict=True):
+        name, _, difference, seeds, rate, survived, needed = map(escape_html, row)
         link = f'<a href="#{name}">{name}</a>' if each.decision.seeds else name
         lines.append(
             f'<tr><td title="{escape_html(each.claim.text)}">{link}</td><td>{_word(each)}</td><td>{_interval(each)}</td>'
-            f'<td class="n">{difference}</td><td class="n">{seeds}</td><td class="n">{survived}</td><td>{needed}</td></tr>'
+            f'<td class="n">{difference}</td><td class="n">{seeds}</td><td class="n">{rate}</td>'
+            f'<td class="n">{survived}</td><td>{needed}</td></tr>'
         )
     return f'<div class="wide"><table class="cells claims"><tr>{head}</tr>{"".join(lines)}</table></div>'
 
@@ -199,7 +224,8 @@ def _survival(finding: ClaimFinding) -> str:
     chart = Chart(
         f"survival-{finding.claim.id}",
         "Runs that have not fallen",
-        "Kaplan–Meier; the band is its 95 % interval. A run has fallen once it is under half of its best so far or under its start.",
+        "The band is the 95 % interval of each share (Clopper–Pearson). A run has fallen once it is under half of its best so far or "
+        "under its start.",
         lines,
         SHARE,
     )

@@ -6,7 +6,7 @@ The notes name four ways in which a comparison of corrections says nothing while
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -52,6 +52,13 @@ def paired_arms(
     left, right = (tuple(arm) for arm in zip(*pairs, strict=True)) if pairs else ((), ())
     lost = _lost(both, (one, other), len(seeds))
     return PairedArms(tuple(seeds), left, right, tuple(faults), lost, _shares(pairs, shared))
+
+
+def first_pairs(pairs: PairedArms, count: int, shared: Sequence[Shared] = SHARED) -> PairedArms:
+    """The same with the first pairs only."""
+    one, other = pairs.one[:count], pairs.other[:count]
+    shares = _shares(list(zip(one, other, strict=True)), shared)
+    return replace(pairs, seeds=pairs.seeds[:count], one=one, other=other, shares=shares)
 
 
 def _lost(done: list[dict[int, CellResult]], arms: Sequence[Sequence[CellResult]], first: int) -> str | None:

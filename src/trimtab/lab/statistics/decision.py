@@ -7,6 +7,7 @@ is not there in about one of seven. So the looks are fixed beforehand, and each 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -14,9 +15,9 @@ from typing import Literal
 import numpy as np
 
 from trimtab.errors import InputError
-from trimtab.lab.statistics.intervals import Interval, Numbers, bootstrap_interval
+from trimtab.lab.statistics.intervals import Interval, Numbers, mean_interval, paired_share_interval
 
-ClaimOutcome = Literal["confirmed", "contradicted", "not decided"]
+ClaimOutcome = Literal["confirmed", "contradicted", "no gain", "no loss", "not decided"]
 Direction = Literal["higher", "lower", "same"]
 """What a claim says of the first arm against the second."""
 
@@ -39,6 +40,8 @@ class Decision:
     """Pairs that counted."""
     needed: int | None
     """Seeds that would decide, if the differences go on as they began; None once decided, or where no number would."""
+    p: float = 1.0
+    """Chance of such a verdict where it is wrong, both sides and all looks counted; 1 where nothing is decided."""
 
 
 def next_look(seeds: int) -> int | None:
@@ -46,73 +49,86 @@ def next_look(seeds: int) -> int | None:
     return next((each for each in LOOKS if each > seeds), None)
 
 
-def claim_decision(differences: Numbers, expected: Direction, margin: float) -> Decision:
-    """The verdict on `expected` by the differences, first arm less second, in the order of their seeds: that of the first look that
-    decides, else of the last there was.
+def claim_decision(differences: Numbers, expected: Direction, margin: float, *, shares: bool = False) -> Decision:
+    """The verdict on `expected` by the differences, first arm less second, in the order of their seeds, at the last look they reach.
 
-    higher (lower): confirmed where the interval lies above (below) 0; contradicted where it rules out a gain (a loss) of
-    `margin`. same: confirmed where it lies within ±`margin`; contradicted where it rules out 0. A bound counts as passed only if
-    the exact test agrees.
+    higher (lower): confirmed where the interval lies above (below) 0, contradicted where it lies on the other side, and no gain (no
+    loss) where it rules out `margin` only. same: confirmed where it lies within ±`margin`, contradicted where it lies outside. A bound
+    counts as passed only if the exact test agrees. `shares`: differences of −1, 0 and 1, which have an exact interval.
     """
     if margin <= 0:
         raise InputError(
             f"claim_decision needs a margin above 0, got {margin}. It is the least difference that matters."
         )
     values = np.asarray(differences, dtype=np.float64)
-    if len(values) < LOOKS[0]:  # between looks nothing is said: the interval of two seeds is as short as chance has it
+    look = max((each for each in LOOKS if each <= len(values)), default=0)
+    if not look:
         nothing = Interval(float(values.mean()) if len(values) else float("nan"), -math.inf, math.inf, LEVEL)
         return Decision("not decided", f"{len(values)} of at least {LOOKS[0]} seeds", nothing, len(values), None)
-    looks = [each for each in LOOKS if each <= len(values)]
-    found = [_at_look(values[:look], expected, margin) for look in looks]
-    return next((each for each in found if each.outcome != "not decided"), found[-1])
-
-
-def _at_look(values: Numbers, expected: Direction, margin: float) -> Decision:
-    interval = bootstrap_interval(values, LEVEL)
-    sign = -1.0 if expected == "lower" else 1.0
-    outcome, reason = _outcome(values * sign, _turn(interval, sign), expected, margin)
+    values = values[:look]
+    interval = paired_share_interval(values, LEVEL) if shares else mean_interval(values, LEVEL)
+    outcome, reason, chance = _outcome(values, interval, expected, margin)
     needed = _needed(values, margin, expected) if outcome == "not decided" else None
-    return Decision(outcome, reason, interval, len(values), needed)
+    return Decision(outcome, reason, interval, look, needed, min(1.0, 2 * len(LOOKS) * chance))
 
 
-def _turn(interval: Interval, sign: float) -> Interval:
-    if sign > 0:
-        return interval
-    return Interval(-interval.estimate, -interval.upper, -interval.lower, interval.level)
+def _outcome(
+    values: Numbers, interval: Interval, expected: Direction, margin: float
+) -> tuple[ClaimOutcome, str, float]:
+    """The verdict, why, and the one-sided chance of it under the bound that decided."""
+
+    def above(bound: float) -> float:
+        return _chance(values - bound) if interval.lower > bound else 1.0
+
+    def below(bound: float) -> float:
+        return _chance(bound - values) if interval.upper < bound else 1.0
+
+    rows: tuple[tuple[ClaimOutcome, str, float], ...]
+    if expected == "higher":
+        rows = (
+            ("confirmed", "higher than the other arm", above(0.0)),
+            ("contradicted", "lower than the other arm", below(0.0)),
+            ("no gain", f"a gain of {margin:g} or more is ruled out", below(margin)),
+        )
+    elif expected == "lower":
+        rows = (
+            ("confirmed", "lower than the other arm", below(0.0)),
+            ("contradicted", "higher than the other arm", above(0.0)),
+            ("no loss", f"a loss of {margin:g} or more is ruled out", above(-margin)),
+        )
+    else:
+        rows = (
+            ("confirmed", f"no difference of {margin:g} or more", max(above(-margin), below(margin))),
+            ("contradicted", f"one arm is higher by {margin:g} or more", min(above(margin), below(-margin))),
+        )
+    undecided = ("not decided", "the interval contains both 0 and a difference that matters", 1.0)
+    return next((row for row in rows if row[2] < 1.0), undecided)
 
 
-def _outcome(values: Numbers, interval: Interval, expected: Direction, margin: float) -> tuple[ClaimOutcome, str]:
-    """The verdict; `values` and interval are turned so that a claim of `lower` reads as `higher`."""
-
-    def above(bound: float) -> bool:
-        return interval.lower > bound and sign_flip_p(values - bound) <= (1 - LEVEL) / 2
-
-    def below(bound: float) -> bool:
-        return interval.upper < bound and sign_flip_p(bound - values) <= (1 - LEVEL) / 2
-
-    gain, size = ("loss", "lower") if expected == "lower" else ("gain", "higher")
-    if expected != "same":
-        if above(0.0):
-            return "confirmed", f"{size} than the other arm"
-        if below(0.0):
-            return "contradicted", f"{'higher' if expected == 'lower' else 'lower'} than the other arm"
-        if below(margin):
-            return "contradicted", f"a {gain} of {margin:g} or more is ruled out"
-        return "not decided", "the interval holds both 0 and a difference that matters"
-    if above(-margin) and below(margin):
-        return "confirmed", f"no difference of {margin:g} or more"
-    if above(0.0) or below(0.0):
-        return "contradicted", "one arm is higher"
-    return "not decided", "the interval holds both 0 and a difference that matters"
+def _chance(values: Numbers) -> float:
+    """The exact test's chance of a mean so far above 0; 1 where it is not small enough to decide."""
+    chance = sign_flip_p(values)
+    return chance if chance <= (1 - LEVEL) / 2 else 1.0
 
 
 def _needed(values: Numbers, margin: float, expected: Direction) -> int | None:
     """Seeds that would decide it, by the nearer of the bounds at which it would be decided."""
     mean, spread = float(values.mean()), float(values.std(ddof=1))
     turned = -mean if expected == "lower" else mean
-    distances = [abs(mean), margin - (abs(mean) if expected == "same" else turned)]
-    found = [each for each in (seeds_needed(distance, spread, LEVEL) for distance in distances) if each is not None]
-    return max(min(found), LOOKS[0]) if found else None
+    distances = [abs(abs(mean) - margin)] if expected == "same" else [abs(mean), margin - turned]
+    counts = [each for each in (seeds_needed(distance, spread, LEVEL) for distance in distances) if each is not None]
+    least = max(min(counts, default=MOST_SEEDS + 1), len(values) + 1)
+    return next((look for look in LOOKS if look >= least), least if least <= MOST_SEEDS else None)
+
+
+def false_discovery_rates(chances: Sequence[float]) -> list[float]:
+    """Benjamini and Hochberg's q of each p: of all verdicts with that q or less, no greater share is expected to be wrong."""
+    # 0.01, 0.04, 0.03, 1: sorted 0.01 · 4/1, 0.03 · 4/2, 0.04 · 4/3, 1; each the least of itself and those after it.
+    order = np.argsort(chances, kind="stable")
+    ranked = np.asarray(chances)[order] * len(chances) / np.arange(1, len(chances) + 1)
+    rates = np.empty(len(chances))
+    rates[order] = np.minimum.accumulate(ranked[::-1])[::-1]
+    return np.minimum(rates, 1.0).tolist()
 
 
 EXACT = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 from trimtab.errors import InputError
 
 Numbers = NDArray[np.float64]
-RESAMPLES = 9999
+RESAMPLES = 19_999
+FEWEST = 8
+"""Values under which a mean gets no interval: three seeds say where a mean may be, and nothing of how far off."""
+DISAGREEMENTS = 201
+"""Shares of pairs that disagree at which an exact interval looks for the least favourable one."""
 _ROUNDING = 1e-12
 
 
@@ -28,39 +32,104 @@ class Interval:
     """Confidence of the two bounds together: 0.95."""
 
 
-def bootstrap_interval(values: Numbers, level: float = 0.95, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
-    """The mean of `values` with its bias-corrected and accelerated (BCa) bootstrap interval.
+def mean_interval(
+    values: Numbers, level: float = 0.95, *, ends: tuple[float, float] = (-1.0, 1.0), seed: int = 0
+) -> Interval:
+    """The mean of differences that lie within `ends`, with the wider of two intervals on each side.
 
-    Efron 1987: percentiles of the means of resamples, shifted by z₀ (how many of them lie under the mean) and by the acceleration
-    a (the skew of the means with one value left out). Two values or more; where all are equal, the interval is that value. With
-    few values it is too short (eight normal ones: 89 % for 95 %), so a decision asks `sign_flip_p` too.
+    One is Student's t, exact for normal values; the other is the studentised bootstrap with half the error, which follows skewed
+    ones: together 98 to 100 % of samples of 8, 12 and 16 for a level of 99 %. Where all values are equal the bounds say how many
+    others could have been missed. What happens to one seed in five may be missing from eight, and where the others differ a
+    little, no interval then knows of it. `FEWEST` values or more.
     """
-    values = _checked(values, 2, "bootstrap_interval")
-    mean = float(values.mean())
-    if bool((values == values[0]).all()):
-        return Interval(float(values[0]), float(values[0]), float(values[0]), level)
-    drawn = np.random.default_rng(seed).integers(0, len(values), (resamples, len(values)))
-    means = values[drawn].mean(axis=1)
-    normal = NormalDist()
-    slack = _ROUNDING * float(
+    values = _checked(values, FEWEST, "mean_interval")
+    mean, spread = float(values.mean()), float(values.std(ddof=1))
+    if spread <= _ROUNDING * float(
         np.abs(values).max()
-    )  # resamples with the very mean are many where runs fall or stand; they count half
-    under = (float((means < mean - slack).mean()) + float((means <= mean + slack).mean())) / 2
-    z0 = normal.inv_cdf(min(max(under, 0.5 / resamples), 1 - 0.5 / resamples))
-    a = acceleration(values)
-    tail = normal.inv_cdf((1 - level) / 2)
-    shares = [normal.cdf(z0 + (z0 + z) / (1 - a * (z0 + z))) for z in (tail, -tail)]
-    lower, upper = np.quantile(means, shares)
-    return Interval(mean, float(lower), float(upper), level)
+    ):  # 0.516 of eight equal ones may be all there is: 0.516⁸ = 0.005
+        seen = ((1 - level) / 2) ** (1 / len(values))
+        lower, upper = (seen * mean + (1 - seen) * end for end in ends)
+        return Interval(mean, lower, upper, level)
+    error = spread / math.sqrt(len(values))
+    low, high = _studentised_tails(values - mean, (1 - level) / 4, seed)
+    usual = student_quantile((1 + level) / 2, len(values) - 1)
+    lower, upper = mean - error * max(usual, high), mean + error * max(usual, -low)
+    return Interval(mean, max(lower, ends[0]), min(upper, ends[1]), level)
 
 
-def acceleration(values: Numbers) -> float:
-    """a of BCa for a mean: Σd³ / 6(Σd²)^1.5, where d is the mean less each value, over n − 1 (what leaving it out changes)."""
-    # 0, 0, 3: leaving each out gives 1.5, 1.5, 0, of mean 1; d = −.5, −.5, 1; a = .75 / (6 · 1.5^1.5) = 0.068.
-    left_out = (values.sum() - values) / (len(values) - 1)
-    d = left_out.mean() - left_out
-    squares = float((d**2).sum())
-    return 0.0 if squares == 0 else float((d**3).sum()) / (6 * squares**1.5)
+def _studentised_tails(centred: Numbers, tail: float, seed: int) -> tuple[float, float]:
+    """The lowest and the highest `tail` of t = mean / (deviation / √n) over resamples of values whose mean is 0."""
+    counts, many = _resamples(len(centred), seed), len(centred)
+    means = counts @ centred / many
+    variances = np.maximum(counts @ centred**2 / many - means**2, 0.0) * many / (many - 1)
+    errors = np.sqrt(variances / many)
+    far = errors <= _ROUNDING * float(np.abs(centred).max())  # one value drawn again and again
+    t = np.where(far, np.where(means < 0, -math.inf, math.inf), means / np.where(far, 1.0, errors))
+    place = max(math.floor((RESAMPLES + 1) * tail), 1)
+    t.partition((place - 1, len(t) - place))
+    return float(t[place - 1]), float(t[-place])
+
+
+@cache
+def _resamples(many: int, seed: int) -> Numbers:
+    """How often each of so many values is drawn, resample by resample."""
+    return np.random.default_rng(seed).multinomial(many, np.full(many, 1 / many), RESAMPLES).astype(np.float64)
+
+
+def student_quantile(share: float, freedom: int) -> float:
+    """The value under which so much of Student's t distribution lies, for shares of a half or more.
+
+    By bisection on the share, which for t = √ν tan θ is ½ + (a finite sum of powers of cos θ): Abramowitz and Stegun 26.7.3 and 26.7.4.
+    """
+    # ν = 1 is Cauchy: t = tan(π (share − ½)), so 0.995 gives 63.66; ν = 7 gives 3.499.
+    angle = _bisect(lambda part: _student_share(part * math.pi / 2, freedom) - share)
+    return math.sqrt(freedom) * math.tan(angle * math.pi / 2)
+
+
+def _student_share(angle: float, freedom: int) -> float:
+    sine, cosine = math.sin(angle), math.cos(angle)
+    even = freedom % 2 == 0
+    term, total = (1.0, 1.0) if even else (cosine, cosine if freedom > 1 else 0.0)
+    for power in range(2 if even else 3, freedom - 1, 2):
+        term *= cosine**2 * (power - 1) / power
+        total += term
+    return 0.5 + (sine * total / 2 if even else (angle + sine * total) / math.pi)
+
+
+def paired_share_interval(differences: Numbers, level: float = 0.95) -> Interval:
+    """A difference of two shares by pairs: each −1, 0 or 1; exact, so that at 8 of 8 it is still longer than nothing.
+
+    The bounds are those differences of the two shares at which a mean as far off as this one has chance (1 − level) / 2 at most,
+    however often the two runs of a pair agree.
+    """
+    # Eight times −1: up to δ at which q⁸ = 0.005 can be, q = 0.516 the chance of −1 and the rest +1: δ = 1 − 2 · 0.516 = −0.03.
+    values = _checked(differences, 1, "paired_share_interval")
+    if not bool(np.isin(values, (-1.0, 0.0, 1.0)).all()):
+        raise InputError("paired_share_interval needs differences of −1, 0 or 1, got others. Give it mean_interval.")
+    many, total = len(values), round(float(values.sum()))
+    tail = (1 - level) / 2
+    lower = -1.0 if total == -many else _lowest_difference(total, many, tail)
+    upper = 1.0 if total == many else -_lowest_difference(-total, many, tail)
+    return Interval(total / many, lower, upper, level)
+
+
+def _lowest_difference(total: int, many: int, tail: float) -> float:
+    """The least difference of shares at which a sum of `total` or more has a chance above `tail`."""
+    return 2 * _bisect(lambda part: _chance_of_sum(total, many, 2 * part - 1) - tail) - 1
+
+
+def _chance_of_sum(total: int, many: int, difference: float) -> float:
+    """The greatest chance of a sum of `total` or more over all shares of pairs that disagree."""
+    minus = np.linspace(max(0.0, -difference), (1 - difference) / 2, DISAGREEMENTS)
+    plus = np.clip(minus + difference, 0.0, 1.0)
+    chances = np.zeros((DISAGREEMENTS, 2 * many + 1))
+    chances[:, many] = 1.0
+    for _ in range(many):
+        moved = chances * np.clip(1 - minus - plus, 0.0, 1.0)[:, None]
+        moved[:, 1:] += chances[:, :-1] * plus[:, None]
+        moved[:, :-1] += chances[:, 1:] * minus[:, None]
+        chances = moved
+    return float(chances[:, total + many :].sum(axis=1).max())
 
 
 def binomial_interval(hits: int, tries: int, level: float = 0.95) -> Interval:
@@ -159,34 +228,21 @@ class SurvivalPoint:
     share: float
     lower: float
     upper: float
-    at_risk: int
-    """Runs that stood until then and were still watched."""
 
 
-def kaplan_meier(lifetimes: Sequence[Lifetime], level: float = 0.95) -> list[SurvivalPoint]:
-    """The share standing after each step at which a run fell or ceased to be watched, from step 0.
+def survival_curve(lifetimes: Sequence[Lifetime], level: float = 0.95) -> list[SurvivalPoint]:
+    """The share still standing after each step at which a run fell, from step 0 to the last; each with its Clopper–Pearson interval.
 
-    Bounds by Greenwood's variance on the scale log(−log S), which keeps them within 0 and 1. That variance is not defined while
-    all stand or once none does: there the bounds are Clopper–Pearson's for the runs at the start.
+    Runs that stood were watched to the same last step, as those of one claim are: nobody leaves early, so that each share is a count.
     """
     if not lifetimes:
-        raise InputError("kaplan_meier needs one run or more, got none.")
-    many = len(lifetimes)
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    none_fell, all_fell = binomial_interval(many, many, level), binomial_interval(0, many, level)
-    points = [SurvivalPoint(0, 1.0, none_fell.lower, 1.0, many)]
-    share, variance = 1.0, 0.0
-    for step in sorted({each.steps for each in lifetimes}):
-        at_risk = sum(each.steps >= step for each in lifetimes)
-        fell = sum(each.steps == step and each.fell for each in lifetimes)
-        share *= 1 - fell / at_risk
-        variance += fell / (at_risk * (at_risk - fell)) if fell < at_risk else 0.0
-        if share == 1.0:
-            lower, upper = none_fell.lower, 1.0
-        elif share == 0.0:
-            lower, upper = 0.0, all_fell.upper
-        else:
-            spread = z * math.sqrt(variance) / abs(math.log(share))
-            lower, upper = share ** math.exp(spread), share ** math.exp(-spread)
-        points.append(SurvivalPoint(step, share, lower, upper, at_risk))
+        raise InputError("survival_curve needs one run or more, got none.")
+    last = max(each.steps for each in lifetimes)
+    if any(not each.fell and each.steps < last for each in lifetimes):
+        raise InputError(f"survival_curve needs runs that stood to be watched for {last} steps, got a shorter one.")
+    many, points = len(lifetimes), list[SurvivalPoint]()
+    for step in sorted({0, last, *(each.steps for each in lifetimes)}):
+        standing = sum(not each.fell or each.steps > step for each in lifetimes)
+        found = binomial_interval(standing, many, level)
+        points.append(SurvivalPoint(step, found.estimate, found.lower, found.upper))
     return points

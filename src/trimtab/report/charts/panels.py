@@ -12,7 +12,7 @@ from trimtab.report.draw.bars import BarChart
 from trimtab.report.draw.chart import Bound, Chart, ChartLine, Mark
 from trimtab.report.draw.figure import DrawnChart, draw_chart
 from trimtab.report.findings.filtering import bounds_text, gate_names
-from trimtab.report.findings.learning import with_start
+from trimtab.report.findings.judged import judged, with_start
 from trimtab.report.html import short_number
 from trimtab.report.metrics import METRICS
 from trimtab.report.run import Run
@@ -35,7 +35,7 @@ class Curve:
     def line(self, run: Run) -> ChartLine:
         """The curve with the run's values."""
         upper = run.series(self.upper) if self.upper else None
-        series = with_start(run) if self.started else run.series(self.metric)
+        series = with_start(run, self.metric) if self.started else run.series(self.metric)
         return ChartLine(self.label, series, self.colour, upper, self.faint, self.dots)
 
 
@@ -180,7 +180,7 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
             Panel(
                 "selection",
                 "Selection bias",
-                "The two should lie together. Negative above positive: the filter keeps wrong answers and throws right ones away.",
+                "Negative above positive: the filter keeps wrong answers and throws right ones away. The other way round is usual.",
                 (
                     Curve("selection/kept_given_positive", "kept of A > 0", 3),
                     Curve("selection/kept_given_negative", "kept of A < 0", 2),
@@ -214,7 +214,15 @@ SECTIONS: tuple[tuple[str, str, tuple[Panel, ...]], ...] = (
         "policy",
         "The policy and its answers",
         (
-            _panel_of("rollout/reward", "reward"),
+            Panel(
+                "reward",
+                "Reward",
+                "Held-out problems by the learner's own weights; rollouts lag behind by their staleness.",
+                (
+                    Curve("rollout/reward", "rollouts", 6, faint=True),
+                    Curve("eval/reward", "held out", 1, dots=True, started=True),
+                ),
+            ),
             _panel_of("policy/entropy", "entropy"),
             _panel_of("rollout/length", "tokens"),
             Panel(
@@ -303,7 +311,7 @@ def chart_sections(run: Run, trained: Tokens | None, marks: Sequence[Mark] = ())
         "correction": [*gate_charts(run), *whatif_charts(run, trained)],
     }
     span = chart_span(run)
-    for name, title, panels in SECTIONS:
+    for name, title, panels in sections_of(run):
         time = time_chart(run) if name == "machine" else None
         charts = [*([time] if time else []), *(panel.chart(run) for panel in panels), *extra.get(name, ())]
         shown = [
@@ -312,6 +320,14 @@ def chart_sections(run: Run, trained: Tokens | None, marks: Sequence[Mark] = ())
         yield ChartSection(
             title, shown, [chart.title for chart in charts if isinstance(chart, Chart) and chart.is_empty]
         )
+
+
+def sections_of(run: Run) -> Iterator[tuple[str, str, Sequence[Panel]]]:
+    """The table; with the reward at the place of the accuracy, and the other way round, where the run is judged by it."""
+    by_id = {panel.id: panel for _, _, panels in SECTIONS for panel in panels}
+    moved = {"accuracy": "reward", "reward": "accuracy"} if judged(run).word == "reward" else {}
+    for name, title, panels in SECTIONS:
+        yield name, title, [by_id[moved.get(panel.id, panel.id)] for panel in panels]
 
 
 def chart_span(run: Run) -> tuple[int, int]:

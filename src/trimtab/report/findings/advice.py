@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab.report.findings.filtering import FAR_APART, gate_names, is_starved
+from trimtab.report.findings.filtering import FAR_APART, gate_names, is_starved, is_uncorrected
 from trimtab.report.findings.finding import Advice, Remedy, RunFinding
 from trimtab.report.findings.learning import skipped_steps
 from trimtab.report.findings.mismatch import EXACT
@@ -59,11 +59,6 @@ def after_fall(run: Run, finding: RunFinding) -> Advice:
     if drops and run.setting("advantage.baseline") == "kept" and whole_setting(run, "rollout.max_staleness"):
         return Advice("advantage.baseline=all", "Accuracy, and Groups without a signal")
     return closer_policies(run, finding)
-
-
-def is_uncorrected(run: Run) -> bool:
-    """Whether nothing corrects: weight one and no gate."""
-    return run.setting("correction.weight.level", "one") == "one" and not run.setting("correction.gates", ())
 
 
 def smaller_steps(run: Run, finding: RunFinding) -> Advice:

@@ -15,6 +15,8 @@ from trimtab.report.series import Series
 
 FAR_APART = 0.05
 """Median mismatch KL that is worth a warning."""
+SKIPPED = 0.01
+"""Share of the steps without an update which is one too many."""
 
 
 def starved_steps(kept: Series) -> Series:
@@ -24,9 +26,9 @@ def starved_steps(kept: Series) -> Series:
 
 
 def is_starved(kept: Series) -> bool:
-    """Whether at least 5 steps and a quarter of all had next to nothing to learn from."""
+    """Whether at least 5 steps and a quarter of all had next to nothing to learn from, and it did not pass."""
     few = len(starved_steps(kept))
-    return few >= 5 and few >= len(kept.finite) / 4
+    return few >= 5 and few >= len(kept.finite) / 4 and len(starved_steps(kept.lately)) > 0
 
 
 def starvation(run: Run) -> Iterator[RunFinding]:
@@ -44,14 +46,23 @@ def starvation(run: Run) -> Iterator[RunFinding]:
             int(few.steps[0]),
             "wider bound",
         )
+    elif len(few) >= 5:
+        yield RunFinding(
+            "note",
+            "Starved for a while",
+            f"Less than {percent(STARVED)} of the tokens were kept at {plural(len(few), 'step')} from step {few.steps[0]} to step "
+            f"{few.steps[-1]}; at the end {percent(kept.lately.median)} are kept.",
+            "kept",
+            int(few.steps[0]),
+        )
     skipped = run.series("train/skipped").finite
     total = int(skipped.values.sum()) if len(skipped) else 0
     if total:
         where = int(skipped.steps[np.flatnonzero(skipped.values > 0)[0]])
         yield RunFinding(
-            "warning",
+            "warning" if total > SKIPPED * len(skipped) else "note",
             "Updates skipped",
-            f"{plural(total, 'update')} had nothing usable and changed no weight, first at step {where}.",
+            f"{plural(total, 'update')} of {len(skipped)} had nothing usable and changed no weight, first at step {where}.",
             "kept",
             where,
             "fewer skips",
@@ -148,18 +159,21 @@ def gates(run: Run) -> Iterator[RunFinding]:
             )
 
 
+def is_uncorrected(run: Run) -> bool:
+    """Whether nothing corrects: weight one and no gate."""
+    return run.setting("correction.weight.level", "one") == "one" and not run.setting("correction.gates", ())
+
+
 def distance(run: Run) -> Iterator[RunFinding]:
     """Policies far apart over most of a run, and whether anything corrects for it."""
     drift = run.series("drift/k3")
     if not drift.median > FAR_APART:
         return
-    bare = run.setting("correction.weight.level") == "one" and not run.setting("correction.gates", ())
-    nothing = " Nothing corrects for it: weight one, no gate." if bare else ""
+    nothing = " Nothing corrects for it: weight one, no gate." if is_uncorrected(run) else ""
     yield RunFinding(
         "warning",
         "The policies are far apart",
-        f"Mismatch KL {short_number(drift.median)} (median over steps), largest {short_number(float(drift.finite.values.max()))}; "
-        f"0.1 is where others raise an alarm.{nothing}",
+        f"Mismatch KL {short_number(drift.median)} (median over steps), largest {short_number(float(drift.finite.values.max()))}.{nothing}",
         "mismatch",
     )
 
@@ -184,11 +198,12 @@ def missing_log_probs(run: Run) -> Iterator[RunFinding]:
     share = run.series("missing_fraction").finite
     if len(share) and share.values.max() > 0:
         worst = int(np.argmax(share.values))
+        passed = not share.lately.values.any()
         yield RunFinding(
-            "warning",
+            "note" if passed else "warning",
             "Log-probs missing",
             f"Up to {percent(float(share.values[worst]))} of the tokens (step {share.steps[worst]}) had no finite log-probs "
-            "and were not trained.",
+            f"and were not trained{'; none in the last fifth of the run' if passed else ''}.",
             "kept",
             int(share.steps[worst]),
             "finer precision",

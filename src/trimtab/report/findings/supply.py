@@ -9,22 +9,14 @@ import numpy as np
 from trimtab.report.findings.finding import Advice, RunFinding
 from trimtab.report.html import percent, plural, short_number
 from trimtab.report.run import Run
+from trimtab.report.series import Series
 
 
 def responses(run: Run) -> Iterator[RunFinding]:
     """Truncated responses, drifting length, verifiers that fail."""
     truncated = run.series("rollout/truncated").smooth(5)
     if len(truncated) and truncated.values.max() > 0.05:
-        worst = int(np.argmax(truncated.values))
-        yield RunFinding(
-            "warning",
-            "Responses hit the length limit",
-            f"{percent(float(truncated.values[worst]))} of the responses near step {truncated.steps[worst]} did not end by "
-            f"themselves (start {percent(float(truncated.values[0]))}, end {percent(float(truncated.values[-1]))}).",
-            "finish",
-            int(truncated.steps[worst]),
-            "longer responses",
-        )
+        yield _truncated(truncated)
     length = run.series("rollout/length").smooth(5)
     if len(length) >= 10 and min(length.values[0], length.values[-1]) > 0:
         change = float(length.values[-1] / length.values[0])
@@ -39,15 +31,38 @@ def responses(run: Run) -> Iterator[RunFinding]:
     failed = run.series("rollout/failed").finite
     if len(failed) and failed.values.max() > 0:
         worst = int(np.argmax(failed.values))
+        passed = not failed.lately.values.any()
         yield RunFinding(
-            "warning",
+            "note" if passed else "warning",
             "A verifier failed",
             f"At {plural(int((failed.values > 0).sum()), 'step')} responses could not be scored, most at step "
-            f"{failed.steps[worst]} ({short_number(float(failed.values[worst]))}). They neither vote nor train.",
+            f"{failed.steps[worst]} ({short_number(float(failed.values[worst]))}). They count neither in the baseline nor in training."
+            + (" None failed in the last fifth of the run." if passed else ""),
             "finish",
             int(failed.steps[worst]),
-            advice=Advice(f"task.timeout={2 * float(run.setting('task.timeout', 10.0)):g}", "Truncated and failed"),
+            advice=None
+            if passed
+            else Advice(f"task.timeout={2 * float(run.setting('task.timeout', 10.0)):g}", "Truncated and failed"),
         )
+
+
+def _truncated(share: Series) -> RunFinding:
+    """Responses that were cut: something to try only while they still are at the end."""
+    worst, end = int(np.argmax(share.values)), share.lately.median
+    numbers = (
+        f"{percent(float(share.values[worst]))} of the responses near step {share.steps[worst]} did not end by themselves "
+        f"(start {percent(float(share.values[0]))}, end {percent(end)})."
+    )
+    if end > 0.05:
+        return RunFinding(
+            "warning",
+            "Responses hit the length limit",
+            numbers,
+            "finish",
+            int(share.steps[worst]),
+            "longer responses",
+        )
+    return RunFinding("note", "Responses hit the length limit for a while", numbers, "finish", int(share.steps[worst]))
 
 
 def silent_groups(run: Run) -> Iterator[RunFinding]:
