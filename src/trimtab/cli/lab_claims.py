@@ -123,12 +123,12 @@ def _print_claim(finding: ClaimFinding) -> None:
 
 def _print_table(plan: ClaimPlan, findings: Sequence[ClaimFinding]) -> None:
     from trimtab.lab.evidence.decide import planned_cells
-    from trimtab.lab.evidence.pages import CLAIM_HEAD, METHOD, claim_rows
+    from trimtab.lab.evidence.pages import CLAIM_HEAD, METHOD, verdict_rows
     from trimtab.lab.statistics.decision import LOOKS
     from trimtab.lab.table import CAUTION
     from trimtab.report.html import plural
 
-    show.put("", show.table([each.upper() for each in CLAIM_HEAD], claim_rows(findings)))
+    show.put("", show.table([each.upper() for each in CLAIM_HEAD], verdict_rows(findings)))
     unrun = [each.claim for each in findings if each.is_open and not each.decision.seeds]
     if unrun:
         count = planned_cells(plan, unrun, LOOKS[0])

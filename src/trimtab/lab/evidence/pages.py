@@ -128,7 +128,7 @@ def beside(finding: ClaimFinding) -> list[str]:
 def claims_markdown(findings: Sequence[ClaimFinding], about: str) -> str:
     """The decided claims first, then the open ones; each with its command."""
     ran = [each for each in findings if each.decision.seeds]
-    lines = [[in_code(name), *rest] for name, *rest in claim_rows(findings)]
+    lines = [[in_code(name), *rest] for name, *rest in verdict_rows(findings)]
     parts = [f"{in_prose(about)}\n", f"{in_prose(METHOD)}\n", markdown_table(CLAIM_HEAD, lines)]
     for each in ordered_findings(ran):
         parts.append(
@@ -140,7 +140,7 @@ def claims_markdown(findings: Sequence[ClaimFinding], about: str) -> str:
     return "\n".join(parts)
 
 
-def claim_rows(findings: Sequence[ClaimFinding]) -> list[tuple[str, ...]]:
+def verdict_rows(findings: Sequence[ClaimFinding]) -> list[tuple[str, ...]]:
     """All of them as rows, in the order of the table."""
     ordered = ordered_findings(findings)
     return [claim_texts(each, rate) for each, rate in zip(ordered, rates(ordered), strict=True)]
@@ -182,7 +182,7 @@ def _table(findings: Sequence[ClaimFinding]) -> str:
         for each in ("claim", "verdict", "interval", "difference", "seeds", "q", "survived", "would decide")
     )
     lines: list[str] = []
-    for each, row in zip(findings, claim_rows(findings), strict=True):
+    for each, row in zip(findings, verdict_rows(findings), strict=True):
         name, _, difference, seeds, rate, survived, needed = map(escape_html, row)
         link = f'<a href="#{name}">{name}</a>' if each.decision.seeds else name
         lines.append(
