@@ -6,6 +6,7 @@ import pytest
 
 from tests.lab import curves
 from tests.lab.curves import series
+from trimtab.lab.results import LabVerdict
 from trimtab.lab.verdict import cell_verdict, starved_share, tally
 from trimtab.report.series import Series
 
@@ -29,7 +30,7 @@ def test_a_run_that_keeps_nothing_and_learns_nothing_is_starved():
 
 def test_a_frozen_run_that_keeps_its_samples_is_degraded_not_starved():
     assert word(curves.FROZEN, starved=0.0) == "degraded"
-    assert word(curves.FROZEN, control=None) == "degraded"
+    assert word(curves.FROZEN, control=None) == "flat"  # a control: nothing to be behind
 
 
 def test_a_run_that_starves_and_falls_is_called_collapsed():
@@ -106,3 +107,16 @@ def test_a_run_that_fell_late_and_came_back_is_not_said_to_be_slower():
     found = cell_verdict(series(dented), 0.0, control=CONTROL, problems=256, steps=400)
     assert (found.word, found.late_low) == ("degraded", 0.57)
     assert found.reason == "late lowest 0.57, control 0.94; it had 0.86 before, and came back to 0.88"
+
+
+def test_a_control_that_never_left_its_start_is_flat_and_its_remark_says_so() -> None:
+    # One answer of 200: 0.005 is within the noise of 0.
+    found = cell_verdict(
+        series([(0, 0.0), (10, 0.005), (20, 0.0), (30, 0.005)]), 0.0, control=None, problems=200, steps=30
+    )
+    assert (found.word, found.reason) == ("flat", "never left its start (0): best 0.005, ends at 0.005")
+
+
+def test_a_book_of_before_is_read_with_the_words_of_today() -> None:
+    given = {"word": "not collapsed yet", "reason": "", "start": 0.1, "best": 0.9, "last": 0.9, "late_low": 0.8}
+    assert LabVerdict.from_settings(given).word == "stable so far"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,10 +18,11 @@ from trimtab.config.presets import preset
 from trimtab.config.training import Rollout
 from trimtab.errors import TrimtabError
 from trimtab.report import Run, findings_of, write_charts, write_comparison, write_report
-from trimtab.report.compare import colour_of, comparison, differing_settings
+from trimtab.report.compare import ROW, colour_of, compared_charts, comparison, differing_settings, share_band
 from trimtab.report.draw.palette import CARDS, LEAST, colour, contrast
 from trimtab.report.findings.table import gravest
 from trimtab.report.run import settings_by_path
+from trimtab.report.series import Series
 from trimtab.report.write import file_names
 
 
@@ -59,6 +61,62 @@ def test_verdicts_stand_side_by_side_each_with_its_gravest_finding() -> None:
     assert gravest(found).title in page
     calm = findings_of(made.run("healthy", steps=400, rollouts=None))
     assert gravest(calm) is calm[0]
+
+
+def test_the_page_says_what_its_runs_are_of_and_that_one_seed_is_one_seed() -> None:
+    page = comparison(pair())
+    assert "<title>chain: first, second · trimtab</title>" in page
+    assert "task chain · model tiny · seed 0 · held-out problems 256" in page
+    assert "One seed: what another would do is not seen here." in page
+    other = made.settings(steps=60, seed=3)
+    assert "seed 0, 3" in comparison(
+        [pair()[0], made.run("healthy", steps=60, rollouts=None, name="b", settings=other)]
+    )
+
+
+def test_code_of_a_reward_that_differs_is_shown() -> None:
+    runs = [
+        replace(run, facts={"world": {"code of reward mine:half": digest, "weights": "w"}})
+        for run, digest in zip(pair(), ("1a", "2b"), strict=True)
+    ]
+    table = comparison(runs).partition("Settings that differ")[2]
+    assert "run.json.code of reward mine:half" in table
+    assert "run.json.weights" not in table
+    assert "run.json" not in comparison(pair()).partition("Settings that differ")[2]
+
+
+def test_a_card_links_to_the_report_of_its_run_from_where_the_page_lies(tmp_path: Path) -> None:
+    one, two = on_disk(tmp_path / "one run", steps=20), on_disk(tmp_path / "two", steps=20)
+    write_report(one)
+    write_comparison([one, two], tmp_path / "pages.html")
+    page = (tmp_path / "pages.html").read_text()
+    assert '<a href="one%20run/first-try/report.html">' in page
+    assert "two/first-try/report.html" not in page  # it has none
+
+
+def test_rewards_are_compared_where_they_are_no_accuracies_and_stand_first_where_no_answer_is_right() -> None:
+    same = [
+        replace(run, metrics=[line | {"rollout/reward": line["rollout/accuracy"]} for line in run.metrics])
+        for run in pair()
+    ]
+    assert "rollout-reward" not in Skeleton(comparison(same)).ids
+    assert "rollout-reward" in Skeleton(comparison(pair())).ids
+    none = {"eval/accuracy": 0.0, "rollout/accuracy": 0.0}
+    graded = [replace(run, metrics=[line | none for line in run.metrics], name=run.name) for run in pair()]
+    first = embedded(comparison(graded))["charts"][0]
+    assert len(first["lines"]) == 2  # pyright: ignore[reportArgumentType]
+    assert comparison(graded).index('id="rollout-reward"') < comparison(graded).index('id="accuracy"')
+
+
+def test_the_interval_of_an_accuracy_by_hand() -> None:
+    # Wilson, 0.5 of 256: (0.5 + 0.0075 ± 1.96 · √(0.25 / 256 + 0.96 / 65536)) / 1.015 = 0.4392 and 0.5608.
+    low, high = share_band(Series.of([(1, 0.5), (2, 1.0)]), 256)
+    assert (low.values[0], high.values[0]) == pytest.approx((0.4392, 0.5608), abs=1e-4)
+    assert (low.values[1], high.values[1]) == pytest.approx((0.9852, 1.0), abs=1e-4)
+
+
+def test_no_row_of_charts_is_left_half_empty() -> None:
+    assert len(compared_charts(pair())) % ROW == 0
 
 
 def test_settings_that_differ_are_shown_and_others_are_not() -> None:

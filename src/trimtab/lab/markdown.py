@@ -1,4 +1,4 @@
-"""A lab as Markdown: the short table for a README, and a page with figures and the claims it tests."""
+"""A lab as Markdown: the short table for a README, and a page with figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from trimtab.config.files import to_yaml
 from trimtab.config.kept_shares import STARVED
 from trimtab.config.training import Train
-from trimtab.lab.areal_table import EXPLODED, GREW, SCENARIO, claim_rows, idle_stage
 from trimtab.lab.panels import LINES, figure_name, scenario_figures
 from trimtab.lab.results import LabResults
 from trimtab.lab.scenario import CONTROL
@@ -78,7 +77,6 @@ def lab_markdown(results: LabResults, pictures: str = "") -> str:
         "".join(f"- {in_prose(each)}\n" for each in remarks(results) if each != CAUTION),
         RULES,
         *(_scenario(results, name, pictures) for name in names),
-        _claims(results),
         OWN,
         _settings(results),
     ]
@@ -124,34 +122,6 @@ def _scenario(results: LabResults, name: str, pictures: str) -> str:
 def _is_drawn(results: LabResults, scenario: str) -> bool:
     """Whether a scenario has anything to compare; a control of the uncorrected run alone stands behind every other figure."""
     return scenario != CONTROL or len({each.correction for each in results.of(scenario)}) > 1
-
-
-def _claims(results: LabResults) -> str:
-    """What the data say about the table of AReaL #1218."""
-    found = [each for each in claim_rows(results) if each.findings]
-    if not found:
-        return ""
-    parts = [
-        "## The table of AReaL #1218\n",
-        "[AReaL #1218](https://github.com/inclusionAI/AReaL/pull/1218) reports three rows from runs of a language model whose "
-        f"thresholds it does not give. Held against the scenario `{SCENARIO}` here, claim by claim: *confirmed* where every seed shows "
-        "it, *contradicted* where every seed shows the other (for *no collapse*: where one seed collapsed), otherwise *not decided*; "
-        "a degraded run decides nothing about stability. "
-        f"A gradient norm counts as exploded from {EXPLODED:g}, a KL once it reaches {GREW:g} times its median over the first third. "
-        "Its approx_kl is read as the mismatch KL, behavior against proximal; the KL of a step, proximal against current, is given "
-        "beside it. This tests its mechanisms and its recommended bounds, not its experiment.\n",
-        markdown_table(
-            ["row", "tested with", "outcome"],
-            [[each.row, f"`{each.correction}` ({each.bounds})", f"**{each.outcome}**"] for each in found],
-        ),
-    ]
-    idle = idle_stage(results)
-    parts += [f"{idle}\n"] if idle else []
-    for each in found:
-        lines = [[claim.what, claim.claim, claim.outcome, claim.evidence] for claim in each.findings]
-        parts.append(f"### {each.row}, {each.bounds}\n\n`{each.correction}`, by seed:\n")
-        parts.append(markdown_table(["what", "claim", "here", "evidence"], lines))
-    return "\n".join(parts)
 
 
 def _settings(results: LabResults) -> str:

@@ -7,12 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.lab.evidence.made import claim, run
+from tests.lab.evidence.made import arms, claim, lab, run
 from tests.lab.mini import OVERRIDES, SilentDisplay
 from trimtab.errors import ConfigError, RecordError, UnknownNameError
 from trimtab.lab.evidence import decide
 from trimtab.lab.evidence.claim import Arm, ClaimTable, ClaimTask, arm_cell, chosen_claims, shipped_claims
-from trimtab.lab.evidence.decide import ClaimPlan, budget_seconds, claim_findings, decide_claims
+from trimtab.lab.evidence.decide import (
+    ClaimPlan,
+    budget_seconds,
+    claim_finding,
+    claim_findings,
+    decide_claims,
+    kept_folder,
+)
 from trimtab.lab.lab import CellList, run_cells
 from trimtab.lab.results import CellResult, LabResults, empty_results, read_results, write_results
 from trimtab.lab.scenario import base_settings
@@ -244,3 +251,24 @@ def test_real_cells_of_both_arms_share_start_and_prompts_and_other_seeds_do_not(
     assert next_seed is not None
     assert one.start != next_seed.start
     assert one.prompts != next_seed.prompts
+
+
+def test_the_cells_that_a_clone_keeps_are_known_and_those_of_other_settings_are_not(tmp_path: Path):
+    one = chosen_claims(["k3-rs-beats-off"])
+    kept = kept_folder()
+    assert kept is not None
+    (known,) = claim_findings(ClaimPlan(one), tmp_path, kept=kept)
+    assert (known.decision.outcome, known.decision.seeds) == ("confirmed", 8)
+    (longer,) = claim_findings(ClaimPlan(one, steps=999), tmp_path, kept=kept)
+    assert longer.decision.seeds == 0
+    (absent,) = claim_findings(ClaimPlan(one), tmp_path)
+    assert absent.decision.seeds == 0
+
+
+def test_seeds_of_two_labs_count_together_each_pair_from_the_first_that_has_it():
+    first, second = arms(12)
+    early, late = lab(first[:8], second[:8]), lab(first[6:], second[6:])
+    assert claim_finding(claim(), early, late).decision.seeds == 12
+    lonely = lab(first[8:], second[9:])  # of seed 8 it has one arm
+    found = claim_finding(claim(), early, lonely)
+    assert found.decision.seeds == 8
