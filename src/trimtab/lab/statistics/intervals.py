@@ -14,7 +14,7 @@ from trimtab.errors import InputError
 
 Numbers = NDArray[np.float64]
 RESAMPLES = 19_999
-FEWEST = 8
+FEWEST_VALUES = 8
 """Values under which a mean gets no interval: three seeds say where a mean may be, and nothing of how far off."""
 DISAGREEMENTS = 201
 """Shares of pairs that disagree at which an exact interval looks for the least favourable one."""
@@ -40,9 +40,9 @@ def mean_interval(
     One is Student's t, exact for normal values; the other is the studentised bootstrap with half the error, which follows skewed
     ones: together 98 to 100 % of samples of 8, 12 and 16 for a level of 99 %. Where all values are equal the bounds say how many
     others could have been missed. What happens to one seed in five may be missing from eight, and where the others differ a
-    little, no interval then knows of it. `FEWEST` values or more.
+    little, no interval then knows of it. `FEWEST_VALUES` values or more.
     """
-    values = _checked(values, FEWEST, "mean_interval")
+    values = _checked(values, FEWEST_VALUES, "mean_interval")
     mean, spread = float(values.mean()), float(values.std(ddof=1))
     if spread <= _ROUNDING * float(
         np.abs(values).max()

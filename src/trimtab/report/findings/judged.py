@@ -25,7 +25,7 @@ from trimtab.report.series import Series
 
 AFTER = 40
 """Steps after a jump in which a fall counts as its own."""
-NEAR = 3
+BEFORE_JUMP = 3
 """Values before a jump whose median says where the curve stood."""
 
 
@@ -82,7 +82,7 @@ class Around:
 
 def around(curve: JudgedCurve, since: int, step: int) -> Around:
     """The curve around a change that began at one step and was complete at another."""
-    before = curve.series.finite.within(-1, since).values[-NEAR:]
+    before = curve.series.finite.within(-1, since).values[-BEFORE_JUMP:]
     after = curve.series.finite.within(since + 1, step + AFTER)
     usual = float(np.median(before)) if len(before) else float("nan")
     if not len(before) or not len(after):
