@@ -123,8 +123,7 @@ def _enough_files() -> Generator[None]:
 
 def _check_task(config: Train) -> None:
     """Refuse what the run would refuse of its task; for a dry run nothing is fetched, and nothing of the user's is run."""
-    from trimtab.train.engines.table import check_replies
-    from trimtab.train.tasks import check_task, is_at_hand, source
+    from trimtab.train.tasks import check_replies, check_task, is_at_hand, source
 
     check_task(config.task)
     if is_at_hand(config.task):

@@ -18,7 +18,7 @@ from trimtab.errors import ConfigError
 from trimtab.train.backends.protocol import Backend
 from trimtab.train.backends.table import backend_of
 from trimtab.train.display import Display
-from trimtab.train.engines.table import EngineRecipe, check_replies
+from trimtab.train.engines.table import EngineRecipe
 from trimtab.train.evaluate import Evaluator, seed_of
 from trimtab.train.judging import JudgePool
 from trimtab.train.learner.learner import Learner
@@ -30,7 +30,7 @@ from trimtab.train.policy.model import DTYPES, Pretrained, load_pretrained, load
 from trimtab.train.policy.policy import Policy
 from trimtab.train.policy.warm_start import warm_policy
 from trimtab.train.provenance import World, world_of
-from trimtab.train.tasks import Source, source
+from trimtab.train.tasks import Source, check_replies, source
 
 
 @dataclass(eq=False)

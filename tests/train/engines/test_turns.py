@@ -27,14 +27,13 @@ from trimtab.report import report_html
 from trimtab.report.run import read_run
 from trimtab.train.display import Silent
 from trimtab.train.engines.hf.engine import HfEngine
-from trimtab.train.engines.table import check_replies
 from trimtab.train.evaluate import Evaluation
 from trimtab.train.learner.learner import Learner
 from trimtab.train.learner.rows import batch_rows
 from trimtab.train.loop import train
 from trimtab.train.messages import NOBODY, Answer, Group, Job, Problem, Sample, Score
 from trimtab.train.policy.warm_start import _demonstrations
-from trimtab.train.tasks import source
+from trimtab.train.tasks import check_replies, source
 
 STOP = 1
 REPLIES = (np.array([5, 6, 7], np.int32), np.array([8], np.int32))

@@ -10,13 +10,10 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
-from trimtab.errors import ConfigError
 from trimtab.train.devices import device_of
 from trimtab.train.engines.hf.engine import hf_engine
 from trimtab.train.messages import Group, Job
 from trimtab.train.policy.policy import Policy
-from trimtab.train.tasks.file import File
-from trimtab.train.tasks.protocol import Source
 
 
 @runtime_checkable
@@ -147,8 +144,6 @@ class EngineKind:
     build: Callable[[EngineRecipe], Engine]
     check: Callable[[EngineRecipe], None] = _anything
     """Raises ConfigError for an architecture or settings that it cannot run, before any sampler starts."""
-    replies: bool = False
-    """Whether the environment can reply between two turns of the policy."""
 
 
 def _hf(recipe: EngineRecipe) -> Engine:
@@ -177,19 +172,6 @@ def _check_vllm(recipe: EngineRecipe) -> None:
 
 
 ENGINES: dict[str, EngineKind] = {
-    "hf": EngineKind(_hf, replies=True),
+    "hf": EngineKind(_hf),
     "vllm": EngineKind(_vllm, _check_vllm),
 }
-
-
-def check_replies(engine: str, problems: Source) -> None:
-    """Refuse, before anything starts, a task with turns and an engine without."""
-    replying = [name for name, kind in ENGINES.items() if kind.replies]
-    if engine in replying:
-        return
-    shown = problems.all() if isinstance(problems, File) else [problems.problem(0)]  # rows of a file may differ
-    if any(each.replies for each in shown):
-        raise ConfigError(
-            f"A task whose environment replies needs rollout.engine {', '.join(replying)}, got {engine}. Set it, or take a task of "
-            "one turn."
-        )

@@ -24,6 +24,8 @@ SOURCES: dict[str, Callable[[Task, int], Source]] = {
     "file": File,
 }
 
+REPLYING = ("hf",)
+"""Engines that let an environment reply between two turns of the policy; known here without what engines need."""
 ISOLATED = frozenset({"gym"})
 """Whose own verifier may hang or end the interpreter."""
 
@@ -69,6 +71,18 @@ def is_at_hand(config: Task) -> bool:
     """Whether its problems are here: made on the spot, or rows of files that exist. Nothing is fetched or run for them."""
     files = [Path(each).is_file() for each in (config.path, config.held_out) if each is not None]
     return all(files) and bool(files) if config.name == "file" else config.name in SOURCES
+
+
+def check_replies(engine: str, problems: Source) -> None:
+    """Refuse, before anything starts, a task with turns and an engine without."""
+    if engine in REPLYING:
+        return
+    shown = problems.all() if isinstance(problems, File) else [problems.problem(0)]  # rows of a file may differ
+    if any(each.replies for each in shown):
+        raise ConfigError(
+            f"A task whose environment replies needs rollout.engine {', '.join(REPLYING)}, got {engine}. Set it, or take a task of "
+            "one turn."
+        )
 
 
 def is_isolated(config: Task) -> bool:
