@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,10 +18,6 @@ class Vllm(Config):
         default="host",
         description="How new weights reach it. host: through memory or a file, on any machine. nccl, ipc: between GPUs, for vllm-server.",
     )
-    longest: Annotated[int, Field(strict=True, ge=2)] | None = Field(
-        default=None,
-        description="Most tokens of prompt and response together; left out: what the model has positions for.",
-    )
     cache: Annotated[Number, Field(gt=0)] = Field(
         default=1.0, description="GB for keys and values, on a CPU, of each engine."
     )
@@ -35,13 +31,18 @@ class Vllm(Config):
         default=False,
         description="Whether vLLM compiles the model and captures CUDA graphs: slower to start, faster after.",
     )
-    verify: Annotated[int, Field(strict=True, ge=1)] = Field(
-        default=1,
-        description="After every how many weight updates a probe is scored on both sides. The first update is always verified.",
-    )
-    tolerance: Annotated[Number, Field(gt=0)] | None = Field(
+
+
+class Sglang(Config):
+    """The engine SGLang (`rollout.engine: sglang-server`)."""
+
+    python: str | None = Field(
         default=None,
-        description="Mean difference of log-probs up to which a probe agrees; left out: 0.0001 in fp32, 0.1 in bf16.",
+        description="The interpreter of SGLang's own environment, such as `.venv-sglang/bin/python`, where the run starts the servers.",
+    )
+    options: Mapping[str, str | int | float | bool] = Field(
+        default={},
+        description="Further options of servers that the run starts, as SGLang's command line calls them, such as `tp-size: 2`.",
     )
 
 
@@ -96,15 +97,31 @@ class Rollout(Config):
         "top-k: the `head_size` likeliest ids with their log-probs, for score centering and gates over the head. none: nothing.",
     )
     head_size: Count = Field(default=128, description="How many of the likeliest ids are recorded (head top-k).")
-    engine: Literal["hf", "vllm", "vllm-server"] = Field(
+    engine: Literal["hf", "vllm", "vllm-server", "sglang-server"] = Field(
         default="hf",
-        description="What samples. hf: transformers, in the sampler. vllm: vLLM, in the sampler. vllm-server: vLLM as a server, started "
-        "by the run or at `servers`.",
+        description="What samples. hf: transformers, in the sampler. vllm: vLLM, in the sampler. vllm-server, sglang-server: servers of "
+        "vLLM or SGLang, started by the run or at `servers`.",
     )
     servers: tuple[str, ...] = Field(
-        default=(), description="Addresses of running vLLM servers (vllm-server); none: `samplers` of them are started."
+        default=(),
+        description="Addresses of running servers (vllm-server, sglang-server); none: `samplers` of them are started.",
+    )
+    longest: Annotated[int, Field(strict=True, ge=2)] | None = Field(
+        default=None,
+        description="Most tokens of prompt and response together that vLLM or SGLang is built for; left out: what the model has "
+        "positions for.",
+    )
+    verify: Annotated[int, Field(strict=True, ge=1)] = Field(
+        default=1,
+        description="After every how many weight updates of vLLM or SGLang a probe is scored on both sides. The first update is always "
+        "verified.",
+    )
+    tolerance: Annotated[Number, Field(gt=0)] | None = Field(
+        default=None,
+        description="Mean difference of log-probs up to which a probe agrees; left out: 0.0001 in fp32, 0.1 in bf16.",
     )
     vllm: Vllm = Field(default=Vllm(), description="Settings of vLLM, where it is the engine.")
+    sglang: Sglang = Field(default=Sglang(), description="Settings of SGLang, where it is the engine.")
     precision: Precision = Field(default="fp32", description="Number type of the sampler's weights.")
     kv_cache: KvCache = Field(
         default="auto",
@@ -135,6 +152,22 @@ class Rollout(Config):
     slots: Count = Field(default=128, description="Responses sampled side by side in one sampler.")
     samplers: Count = Field(default=1, description="Sampler processes (backend local) or actors (backend ray).")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_vllm(cls, settings: Any) -> Any:
+        """`vllm.longest`, `vllm.verify` and `vllm.tolerance`, as they were called while vLLM was the only such engine."""
+        vllm = settings.get("vllm") if isinstance(settings, Mapping) else None
+        if not isinstance(vllm, Mapping):
+            return settings
+        former = {name: value for name, value in vllm.items() if name in ("longest", "verify", "tolerance")}
+        rest = {name: value for name, value in vllm.items() if name not in former}
+        twice = next((name for name in former if settings.get(name, former[name]) != former[name]), None)
+        if twice is not None:
+            raise ConfigError(
+                f"Rollout needs {twice} once, got {settings[twice]} and vllm.{twice} {former[twice]}. Drop the latter."
+            )
+        return {**settings, **former, "vllm": rest}
+
     @model_validator(mode="after")
     def _possible(self) -> Rollout:
         if self.head == "top-k" and self.is_cut:
@@ -146,9 +179,9 @@ class Rollout(Config):
             raise ConfigError(
                 f"rollout.kv_cache {self.kv_cache} needs rollout.engine hf, got {self.engine}. Set it to auto, or the engine to hf."
             )
-        if self.servers and self.engine != "vllm-server":
+        if self.servers and not self.engine.endswith("-server"):
             raise ConfigError(
-                f"rollout.servers needs rollout.engine vllm-server, got {self.engine}. Set it, or drop them."
+                f"rollout.servers needs rollout.engine vllm-server or sglang-server, got {self.engine}. Set it, or drop them."
             )
         return self
 

@@ -9,6 +9,7 @@ from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout, Task
 from trimtab.errors import ConfigError
+from trimtab.train.engines.jobs import longest_of
 from trimtab.train.messages import Problem
 from trimtab.train.policy.policy import Policy, positions_of
 from trimtab.train.tasks import Source
@@ -23,8 +24,6 @@ def prompt_limit(architecture: PretrainedConfig, rollout: Rollout) -> int | None
     """Tokens that a prompt has to stay below with this model and engine; None where nothing sets a limit."""
     if rollout.engine == "hf":
         return positions_of(architecture)
-    from trimtab.train.engines.vllm.requirements import longest_of
-
     return longest_of(architecture, rollout)
 
 

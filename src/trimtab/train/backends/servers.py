@@ -1,7 +1,7 @@
-"""vLLM servers as samplers: started by the run, or running at given addresses.
+"""Servers as samplers, vLLM's or SGLang's: started by the run, or running at given addresses.
 
 send ──► queue ──no more than its slots──► POST generate, a thread each ──► inbox
-wake ──► newer weights? pause, start, update, finish, resume, probe
+wake ──► newer weights? swap, prove
 
 A server keeps its own time, so it is a seat and not an engine: jobs go to it as requests, weights as a file that it reads. While its
 thread updates weights it sends no request, so none is begun between two versions but those that were on their way.
@@ -13,8 +13,9 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Thread
 from typing import cast
@@ -23,13 +24,14 @@ from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
 from trimtab.errors import ConfigError, RunError
+from trimtab.records.scratch import locked_folder
 from trimtab.train.backends.assignments import Assignments
 from trimtab.train.backends.pool import Inbox, SamplerExit, SamplerPool, Seat
+from trimtab.train.backends.protocol import Arrived
 from trimtab.train.backends.sampler import Done, Failed, Order, Ready
+from trimtab.train.engines.jobs import check_job, longest_of
 from trimtab.train.engines.probe import TOLERANCES, Probe, Skeleton
-from trimtab.train.engines.vllm import request, requirements
-from trimtab.train.engines.vllm.server import GoneError, RefusedError, ServerClient, VllmServer
-from trimtab.train.engines.vllm.transfer import DirectSender, FileSender, LiveWeights, Sender
+from trimtab.train.engines.served import GoneError, RefusedError, ServerClient, ServerKind, StartedServer, host_and_port
 from trimtab.train.messages import Group, Job
 from trimtab.train.weights.files import FileWeights
 from trimtab.train.weights.protocol import NamedTensors
@@ -46,22 +48,17 @@ class ServerSeat:
         number: int,
         inbox: Inbox,
         client: ServerClient,
-        server: VllmServer | None,
-        sender: Sender,
-        skeleton: Skeleton,
+        server: StartedServer | None,
         probe: Probe,
         rollout: Rollout,
         *,
-        stop: tuple[int, ...],
-        longest: int,
         patience: float,
     ) -> None:
         """`server`: None where it runs without us. `patience`: seconds until it has to answer."""
         self.number, self.ready, self.client, self.server = number, False, client, server
         self.differences: list[float] = []
         """Of the log-probs of each probe."""
-        self._inbox, self._sender, self._skeleton, self._probe, self._rollout = inbox, sender, skeleton, probe, rollout
-        self._stop, self._longest, self._patience = stop, longest, patience
+        self._inbox, self._probe, self._rollout, self._patience = inbox, probe, rollout, patience
         self._most = max(1, rollout.slots // rollout.samples)
         self._changed = Condition()
         self._queue: deque[Job] = deque()
@@ -127,7 +124,7 @@ class ServerSeat:
         self._calls.shutdown(wait=False, cancel_futures=True)
         if self._thread.ident is not None:
             self._thread.join(5.0)
-        self._sender.close()
+        self.client.release()
 
     def _live(self) -> None:
         try:
@@ -156,13 +153,7 @@ class ServerSeat:
             if time.monotonic() > deadline:
                 raise GoneError(f"no answer for {self._patience:g} s")
             time.sleep(POLL)
-        try:
-            self._sender.connect(self.client)
-        except RefusedError as error:
-            raise RunError(
-                f"{error} A server needs VLLM_SERVER_DEV_MODE=1, --enable-scale-out, trimtab installed beside it and a "
-                "--weight-transfer-config that goes with rollout.vllm.transfer: see docs/scale.md."
-            ) from error
+        self.client.connect()
         self._inbox.put((self, Ready()))
 
     def _next(self) -> bool:
@@ -173,7 +164,7 @@ class ServerSeat:
                 return False
             if self._broken is not None:
                 raise GoneError(self._broken)
-            if self._sender.version <= self._version:
+            if self.client.newest <= self._version:
                 self._running += 1
                 self._calls.submit(self._sample, self._queue.popleft(), self._version)
                 return True
@@ -183,7 +174,7 @@ class ServerSeat:
     def _has_work(self) -> bool:
         if self._over():
             return True
-        if self._sender.version > self._version:
+        if self.client.newest > self._version:
             return self._rollout.in_flight != "finish" or not self._running
         return bool(self._queue) and self._running < self._most
 
@@ -192,29 +183,29 @@ class ServerSeat:
 
     def _update(self) -> None:
         """New weights, proved; what runs is frozen meanwhile and goes on with them."""
-        client, taken = self.client, self._sender.take()
+        taken = self.client.take()
         expected = self._probe.expect(taken.weights, taken.version) if self._is_due() else None
-        client.pause(clear_cache=self._rollout.in_flight == "recompute")
-        self._sender.send(client, self._skeleton.ties)
-        client.name_version(taken.version)
-        client.resume()
+        self.client.swap(taken, self._rollout.in_flight)
         if expected is not None:
-            answer = client.score(expected.tokens, taken.version)
-            self.differences.append(expected.compare(answer, f"Server {self.number} at {client.address}"))
+            who = f"Server {self.number} at {self.client.address}"
+            self.differences += self.client.prove(expected, taken.weights, who)
         self._updates += 1
         with self._changed:
             self._version = taken.version
             self._changed.notify_all()
 
     def _is_due(self) -> bool:
-        return self._updates % self._rollout.vllm.verify == 0
+        return self._updates % self._rollout.verify == 0
 
     def _sample(self, job: Job, version: int) -> None:
         """One group, in a thread of its own."""
         try:
-            group = self.client.generate(job, self._stop, longest=self._longest, version=version)
+            group = self.client.generate(job, version)
         except (GoneError, RefusedError) as error:
             self._finish(broken=str(error))
+        except RunError as error:
+            self._wrong = error
+            self._finish()
         except Exception as error:
             self._wrong = RunError(f"Group {job.group} needs an answer that can be read, got {error!r}.")
             self._finish()
@@ -259,23 +250,24 @@ class ServersBackend(SamplerPool):
         `hold`: groups per server at a time. `restarts`: deaths before the run stops, of one server without a finished group
         between, or with one group. `start_patience`: seconds until a server has to answer.
         """
-        requirements.check_run(architecture, rollout)
         if rollout.samples > rollout.slots:
             raise ConfigError(
-                f"rollout.engine vllm-server needs rollout.slots of rollout.samples or more, got {rollout.slots} for {rollout.samples}."
+                f"rollout.engine {rollout.engine} needs rollout.slots of rollout.samples or more, got {rollout.slots} for "
+                f"{rollout.samples}."
             )
-        self._clients = [ServerClient(address) for address in rollout.servers]
-        self._architecture, self._rollout = architecture, rollout
-        self._stop, self._threads, self._start_patience = tuple(stop), threads, start_patience
+        self._architecture, self._rollout, self._start_patience = architecture, rollout, start_patience
         self._vocabulary = int(architecture.get_text_config().vocab_size)
-        self._longest = requirements.longest_of(architecture, rollout)
+        self._longest = longest_of(architecture, rollout)
         self._directory = directory.resolve()
-        self._private = tempfile.TemporaryDirectory(prefix="trimtab-")
-        self._files = FileWeights(self._directory / "weights" if rollout.servers else None)
-        self._live = LiveWeights()
+        files = FileWeights(self._directory / "weights" if rollout.servers else None)
+        self._kind = _kind_of(rollout.engine)(architecture, rollout, files, stop=tuple(stop), threads=threads)
+        for address in rollout.servers:
+            host_and_port(address)
+        self._private, self._lock = locked_folder(Path(tempfile.gettempdir()))
+        self._untold = self._kind.notes
         super().__init__(
             Assignments(len(rollout.servers) or rollout.samplers, hold=hold, restarts=restarts),
-            self._files if rollout.vllm.transfer == "host" else self._live,
+            self._kind.publisher,
             end=end_servers,
         )
 
@@ -299,20 +291,27 @@ class ServersBackend(SamplerPool):
         super().publish(weights, version)
         for seat in self._own_seats:
             seat.wake()
-        if self._rollout.vllm.transfer != "host":
+        if self._kind.is_direct:
             for seat in self._own_seats:
                 seat.wait_for(version)
 
     def give(self, jobs: Sequence[Job]) -> None:
         """Deal whole groups, each to the server with the least to do."""
         for job in jobs:
-            request.check_job(job, vocabulary=self._vocabulary, longest=self._longest)
+            check_job(job, vocabulary=self._vocabulary, longest=self._longest)
         super().give(jobs)
+
+    def arrived(self, timeout: float, stop: Callable[[], bool] = lambda: False) -> Arrived:
+        """What happened since the last call; the first time, what a user should know of such servers."""
+        news = super().arrived(timeout, stop)
+        told, self._untold = self._untold, ()
+        return replace(news, notes=told + news.notes)
 
     def close(self) -> None:
         """End every server that this run started, and every request."""
         super().close()
-        self._private.cleanup()
+        shutil.rmtree(self._private, ignore_errors=True)
+        self._lock.release()
         if self._rollout.servers:
             shutil.rmtree(self._directory / "weights", ignore_errors=True)
 
@@ -321,39 +320,32 @@ class ServersBackend(SamplerPool):
         return cast("list[ServerSeat]", self.seats)
 
     def _take_seat(self, number: int, inbox: Inbox) -> None:
-        server = None if self._clients else self._start(number)
-        client = self._clients[number] if server is None else ServerClient(server.address)
+        server = None if self._rollout.servers else self._start(number)
         skeleton = Skeleton(self._architecture)  # one each: weights are lent to it
-        tolerance = self._rollout.vllm.tolerance or TOLERANCES[self._rollout.precision]
-        probe = Probe(skeleton, vocabulary=self._vocabulary, longest=self._longest, tolerance=tolerance)
-        seat = ServerSeat(
-            number,
-            inbox,
-            client,
-            server,
-            self._sender(number),
-            skeleton,
-            probe,
-            self._rollout,
-            stop=self._stop,
-            longest=self._longest,
-            patience=self._start_patience,
+        client = self._kind.client(
+            number, self._rollout.servers[number] if server is None else server.address, skeleton
         )
+        tolerance = self._rollout.tolerance or TOLERANCES[self._rollout.precision]
+        probe = Probe(skeleton, vocabulary=self._vocabulary, longest=self._longest, tolerance=tolerance)
+        seat = ServerSeat(number, inbox, client, server, probe, self._rollout, patience=self._start_patience)
         self._own_seats[number : number + 1] = [seat]
         seat.start()
 
-    def _start(self, number: int) -> VllmServer:
-        folder = Path(self._private.name) / str(number)
+    def _start(self, number: int) -> StartedServer:
+        folder = self._private / str(number)
         folder.mkdir(exist_ok=True)
-        log = self._directory / f"server-{number}.log"
-        return VllmServer(self._architecture, self._rollout, folder=folder, log=log, threads=self._threads)
+        return self._kind.start(folder, self._directory / f"server-{number}.log")
 
-    def _sender(self, number: int) -> Sender:
-        settings = self._rollout.vllm
-        if settings.transfer == "host":
-            published = self._files.path
-            return FileSender(published, published.with_name(f"server-{number}.safetensors"))
-        return DirectSender(self._live, settings.transfer, settings.tensor_parallel)
+
+def _kind_of(engine: str) -> Callable[..., ServerKind]:
+    """The servers of an engine; only those of the one that is asked for are imported."""
+    if engine == "sglang-server":
+        from trimtab.train.engines.sglang.server import SglangServers
+
+        return SglangServers
+    from trimtab.train.engines.vllm.server import VllmServers
+
+    return VllmServers
 
 
 def end_servers(seats: Sequence[Seat]) -> None:

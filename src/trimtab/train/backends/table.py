@@ -48,16 +48,28 @@ class Lockstep:
         """Forget what was given."""
         self._engine.abandon()
 
+SERVERS = {
+    "vllm-server": "A server keeps its own time; rollout.engine=vllm samples in the run's own processes.",
+    "sglang-server": "A server keeps its own time, and SGLang takes no seeds, so that no two runs would agree.",
+}
+"""Engines that are servers, and why they are no part of another back-end."""
+
+
+def _refuse_servers(rollout: Rollout, backend: str) -> None:
+    if rollout.engine in SERVERS:
+        raise ConfigError(
+            f"rollout.engine {rollout.engine} needs backend local, got {backend}. {SERVERS[rollout.engine]}"
+        )
+
 
 def _lockstep(config: Train, recipe: EngineRecipe, folder: Path) -> Backend:
-    if config.rollout.engine == "vllm-server":
-        raise ConfigError("rollout.engine vllm-server needs backend local, got another. A server keeps its own time.")
+    _refuse_servers(config.rollout, "lockstep")
     return Lockstep(recipe())
 
 
 def _local(config: Train, recipe: EngineRecipe, folder: Path) -> Backend:
     rollout = config.rollout
-    if rollout.engine == "vllm-server":
+    if rollout.engine in SERVERS:
         return _servers(config, recipe, folder)
     return LocalBackend(
         recipe,
@@ -87,10 +99,7 @@ def _ray(config: Train, recipe: EngineRecipe, folder: Path) -> Backend:
     from trimtab.train.backends.ray.cluster import check_installed
 
     rollout = config.rollout
-    if rollout.engine == "vllm-server":
-        raise ConfigError(
-            "rollout.engine vllm-server needs backend local, got ray. Take rollout.engine=vllm, which runs in the actors."
-        )
+    _refuse_servers(rollout, "ray")
     check_installed()
     return RayBackend(
         recipe,

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import AutoModelForCausalLM, PretrainedConfig
@@ -49,17 +50,22 @@ class Skeleton:
                 found |= {known: one, name: one}
         return found
 
-    @torch.no_grad()
     def log_probs(self, weights: Mapping[str, Tensor], tokens: Ints) -> Floats:
-        """Of each token but the first, given those before it; on the device where the weights lie."""
+        """Of each token but the first, given those before it."""
+        rows = self.distributions(weights, tokens)
+        drawn = torch.from_numpy(tokens[1:]).long().to(rows.device).unsqueeze(-1)
+        return rows.gather(-1, drawn).squeeze(-1).cpu().numpy()
+
+    @torch.no_grad()
+    def distributions(self, weights: Mapping[str, Tensor], tokens: Ints) -> Float[Tensor, "tokens vocab"]:
+        """Log-probs of the whole vocabulary at each token but the first, given those before it; on the device where the weights lie."""
         whole = self.with_ties(weights)
         lent = {name: weight.detach() for name, weight in whole.items() if name not in self.ties}
         device = next(iter(lent.values())).device
         lent |= {name: buffer.to(device) for name, buffer in self._model.named_buffers() if name not in lent}
         ids = torch.from_numpy(tokens).long().to(device)
         out: Any = functional_call(self._model, lent, (), {"input_ids": ids.unsqueeze(0), "use_cache": False})
-        log_probs = out.logits[0, :-1].float().log_softmax(-1)
-        return log_probs.gather(-1, ids[1:].unsqueeze(-1)).squeeze(-1).cpu().numpy()
+        return out.logits[0, :-1].float().log_softmax(-1)
 
 
 @contextlib.contextmanager
@@ -97,10 +103,10 @@ class Expected:
 
     def compare(self, answer: Floats, engine: str) -> float:
         """The mean difference to what was expected. Raises where it is more than rounding."""
-        off = _mean_difference(answer, self.log_probs)
+        off = mean_difference(answer, self.log_probs)
         if off <= self.tolerance:
             return off
-        if self.before is not None and _mean_difference(answer, self.before) <= self.tolerance:
+        if self.before is not None and mean_difference(answer, self.before) <= self.tolerance:
             found = "it kept the weights of the version before"
         else:
             found = "some weights are old ones or were never loaded (a tied head, a packed copy, an adapter), or it computes otherwise"
@@ -126,6 +132,7 @@ class Probe:
         return Expected(version, self.tokens, log_probs, before, self._tolerance)
 
 
-def _mean_difference(one: Floats, other: Floats) -> float:
+def mean_difference(one: Floats, other: Floats) -> float:
+    """Of log-probs; infinite where one is not a number."""
     off = np.abs(one.astype(np.float64) - other).mean()
     return float("inf") if np.isnan(off) else float(off)

@@ -186,6 +186,29 @@ def _opened(path: Path) -> Generator[tuple[Any, tuple[int, int]]]:
         yield opened, _mark(os.fstat(file.fileno()))
 
 
+class LinkedFile:
+    """The published file under a second name, which the next version does not replace while somebody reads it."""
+
+    def __init__(self, published: Path, path: Path) -> None:
+        """`path`: the second name, of one reader alone, on the same disk."""
+        self._published, self.path, self._reader = published, path, FileReader(published)
+
+    @property
+    def version(self) -> int:
+        """The newest version there is to read."""
+        return self._reader.version
+
+    def take(self) -> Snapshot:
+        """The newest weights."""
+        self.path.unlink(missing_ok=True)
+        os.link(self._published, self.path)
+        return FileReader(self.path).newest()
+
+    def close(self) -> None:
+        """Remove the second name."""
+        self.path.unlink(missing_ok=True)
+
+
 def _root(size: int) -> Path:
     """Where files cost no disk, if there is room; containers often have next to none."""
     shared = SHARED_MEMORY

@@ -24,10 +24,10 @@ from transformers import PretrainedConfig
 
 from trimtab.config.training import Rollout
 from trimtab.errors import InputError
+from trimtab.train.engines.jobs import Unfinished, check_job, longest_of, sample_of
 from trimtab.train.engines.probe import TOLERANCES, Probe, Skeleton
 from trimtab.train.engines.vllm import request, requirements
 from trimtab.train.engines.vllm.plugin import register
-from trimtab.train.engines.vllm.request import Unfinished
 from trimtab.train.messages import Floats, Group, Job
 
 PROBE = "probe"
@@ -42,9 +42,9 @@ class VllmEngine:
         requirements.check_run(architecture, rollout)
         self.version = version
         self.rollout, self.stop = rollout, tuple(stop)
-        self.longest = requirements.longest_of(architecture, rollout)
+        self.longest = longest_of(architecture, rollout)
         self.vocabulary = int(architecture.get_text_config().vocab_size)
-        tolerance = rollout.vllm.tolerance or TOLERANCES[rollout.precision]
+        tolerance = rollout.tolerance or TOLERANCES[rollout.precision]
         self.skeleton = Skeleton(architecture)
         self.probe = Probe(self.skeleton, vocabulary=self.vocabulary, longest=self.longest, tolerance=tolerance)
         self.differences: list[float] = []
@@ -66,7 +66,7 @@ class VllmEngine:
         """Queue jobs; all are checked before the first is taken."""
         seen = set(self._entries)
         for job in jobs:
-            request.check_job(job, vocabulary=self.vocabulary, longest=self.longest)
+            check_job(job, vocabulary=self.vocabulary, longest=self.longest)
             if job.group in seen:
                 raise InputError(f"Job needs a group number of its own, got {job.group} twice.")
             seen.add(job.group)
@@ -137,13 +137,14 @@ class VllmEngine:
     def _note(self, output: Any) -> None:
         entry, index = self._running.pop(output.request_id)
         made = output.outputs[0]
-        entry.done[index] = request.sample_of(
+        listed = [{id: each.logprob for id, each in told.items()} for told in made.logprobs]
+        entry.done[index] = sample_of(
             made.token_ids,
             (each[token].logprob for each, token in zip(made.logprobs, made.token_ids, strict=True)),
             ((int(span.version), span.start, span.end) for span in made.weight_versions or ()),
             made.finish_reason,
             entry.job,
-            [{id: each.logprob for id, each in listed.items()} for listed in made.logprobs],
+            lambda count: request.head_of(listed[:count], entry.job),
         )
         group = entry.group()
         if group is not None:
@@ -173,7 +174,7 @@ class VllmEngine:
 
     def _verify(self, weights: Mapping[str, Tensor]) -> None:
         """Score the probe with the weights given and with the engine; what runs goes on beside it."""
-        if self._updates % self.rollout.vllm.verify:
+        if self._updates % self.rollout.verify:
             return
         expected = self.probe.expect(weights, self.version)
         asked = {"max_tokens": 1, "prompt_logprobs": 0, "temperature": 0.0, "detokenize": False}

@@ -14,6 +14,7 @@ from trimtab.config.training import Rollout
 from trimtab.errors import ConfigError
 from trimtab.installed import install_command
 from trimtab.train.devices import SAFE_ISA, bf16_product
+from trimtab.train.engines.jobs import longest_of
 
 HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Sizes of an attention head for which vLLM has kernels on a CPU; with another it starts and dies at its first step."""
@@ -89,13 +90,6 @@ def head_size(architecture: PretrainedConfig) -> int:
     """Numbers per attention head."""
     text: Any = architecture.get_text_config()
     return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
-
-
-def longest_of(architecture: PretrainedConfig, rollout: Rollout) -> int:
-    """The longest sequence, prompt and response, that an engine is built for."""
-    text: Any = architecture.get_text_config()
-    most = int(getattr(text, "max_position_embeddings", None) or 4096)
-    return min(most, rollout.vllm.longest or most)
 
 
 def engine_options(architecture: PretrainedConfig, rollout: Rollout) -> Mapping[str, Any]:

@@ -7,18 +7,18 @@ sends the tensors between them. The latter two need GPUs; they have not been run
 from __future__ import annotations
 
 import importlib
-import os
 import socket
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from trimtab.errors import RunError
-from trimtab.train.engines.vllm.server import ServerClient
-from trimtab.train.weights.files import FileReader
+from trimtab.train.weights.files import LinkedFile
 from trimtab.train.weights.protocol import NamedTensors, Snapshot, WeightsReader
+
+if TYPE_CHECKING:
+    from trimtab.train.engines.vllm.server import VllmClient
 
 
 @runtime_checkable
@@ -30,7 +30,7 @@ class Sender(Protocol):
         """The newest version there is to send."""
         ...
 
-    def connect(self, client: ServerClient) -> None:
+    def connect(self, client: VllmClient) -> None:
         """Once, when the server answers."""
         ...
 
@@ -38,7 +38,7 @@ class Sender(Protocol):
         """The newest weights: those that the next `send` sends, whatever is published meanwhile."""
         ...
 
-    def send(self, client: ServerClient, ties: Mapping[str, str]) -> None:
+    def send(self, client: VllmClient, ties: Mapping[str, str]) -> None:
         """Bring over what was taken; `ties` are second names of tied weights, each with the first."""
         ...
 
@@ -47,38 +47,19 @@ class Sender(Protocol):
         ...
 
 
-class FileSender:
-    """The file that was published. While a server reads it, it has a second name that the next version does not replace."""
+class FileSender(LinkedFile):
+    """The file that was published, by its path."""
 
-    def __init__(self, published: Path, own: Path) -> None:
-        """`own`: that second name, of this server alone, in the same folder."""
-        self._published, self._own, self._reader = published, own, FileReader(published)
-
-    @property
-    def version(self) -> int:
-        """The newest version there is to send."""
-        return self._reader.version
-
-    def connect(self, client: ServerClient) -> None:
+    def connect(self, client: VllmClient) -> None:
         """Nothing but the server's own set-up."""
         client.init_weight_transfer_engine({})
 
-    def take(self) -> Snapshot:
-        """The newest weights."""
-        self._own.unlink(missing_ok=True)
-        os.link(self._published, self._own)
-        return FileReader(self._own).newest()
-
-    def send(self, client: ServerClient, ties: Mapping[str, str]) -> None:
+    def send(self, client: VllmClient, ties: Mapping[str, str]) -> None:
         """By its path."""
         client.start_weight_update()
-        client.update_weights({"path": str(self._own), "ties": dict(ties)})
+        client.update_weights({"path": str(self.path), "ties": dict(ties)})
         client.finish_weight_update()
-        self._own.unlink()
-
-    def close(self) -> None:
-        """Remove the second name."""
-        self._own.unlink(missing_ok=True)
+        self.close()
 
 
 class LiveWeights:
@@ -128,7 +109,7 @@ class DirectSender:
         """The newest version there is to send."""
         return self._weights.version
 
-    def connect(self, client: ServerClient) -> None:
+    def connect(self, client: VllmClient) -> None:
         """Meet the server's workers."""
         factory: Any = importlib.import_module("vllm.distributed.weight_transfer.factory")
         self._engine = factory.WeightTransferTrainerFactory.trainer_init(self._info(), client=client, source=self)
@@ -138,7 +119,7 @@ class DirectSender:
         self._taken = self._weights.newest()
         return self._taken
 
-    def send(self, client: ServerClient, ties: Mapping[str, str]) -> None:
+    def send(self, client: VllmClient, ties: Mapping[str, str]) -> None:
         """All three calls are the engine's."""
         weights = self._taken.weights
         self._tensors = {**weights, **{name: weights[first] for name, first in ties.items()}}

@@ -1,0 +1,1 @@
+"""SGLang as servers: an environment of their own, HTTP, weights as folders."""
