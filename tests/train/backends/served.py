@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -79,13 +79,94 @@ class Scripted:
         }
 
 
+class ScriptedSglang:
+    """A server that answers as SGLang's does: constant responses to jobs, real ones to the proof of a swap."""
+
+    def __init__(self, architecture: Any) -> None:
+        self.skeleton = Skeleton(architecture)
+        self.weights: dict[str, Any] = {}
+        self.version, self.label = "default", "default"
+        self.calls: list[str] = []
+        self.updates: list[dict[str, Any]] = []
+        self.asked: list[dict[str, Any]] = []
+        """Requests of jobs."""
+        self.key = ""
+        self.refuses = ""
+        self.stale: dict[str, Any] = {}
+        """Weights whose keys a prompt is read with, where they are not its own."""
+        self.is_raw = False
+        """Reports log-probs before the temperature."""
+        self.spoil: Callable[[dict[str, Any]], Any] = lambda answer: None
+        """What is done to each response to a job."""
+
+    @property
+    def breaks(self) -> bool:
+        return False
+
+    def answer(self, path: str, body: dict[str, Any]) -> Any:
+        self.calls.append(f"{path}:{body['mode']}" if "mode" in body else path)
+        if path == "/update_weights_from_disk":
+            self.updates.append(body)
+            self.weights = load_file(f"{body['model_path']}/model.safetensors")
+            self.version = body["weight_version"]
+            return {"success": True}
+        if path != "/generate":
+            return {}
+        if not body["sampling_params"]["max_new_tokens"]:
+            scores = self.skeleton.log_probs(self.weights, np.asarray(body["input_ids"], np.int32))
+            pairs = [[float(lp), token, None] for lp, token in zip(scores, body["input_ids"][1:], strict=True)]
+            return {"meta_info": {"input_token_logprobs": [[None, body["input_ids"][0], None], *pairs]}}
+        if body["sampling_params"]["n"] == 1:
+            return self.proof(body)
+        self.asked.append(body)
+        answers = [self.response([1 + index] * body["sampling_params"]["max_new_tokens"], body) for index in range(4)]
+        for each in answers:
+            self.spoil(each)
+        return answers
+
+    def proof(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The likeliest tokens, as if they had been drawn."""
+        tokens, drawn, log_probs = list(body["input_ids"]), [], []
+        mask: list[list[int]] = []
+        weights = self.stale or self.weights
+        for _ in range(body["sampling_params"]["max_new_tokens"]):
+            row = self.skeleton.distributions(weights, np.asarray([*tokens, 0], np.int32))[-1]
+            row = row if self.is_raw else (row / body["sampling_params"]["temperature"]).log_softmax(-1)
+            if body.get("return_sampling_mask"):
+                mask.append(row.topk(body["sampling_params"]["top_k"]).indices.tolist())
+                row = row - row[mask[-1]].logsumexp(-1)
+            tokens.append(int(row.argmax()))
+            drawn.append(tokens[-1])
+            log_probs.append(float(row.max()))
+        return self.response(drawn, body, log_probs, mask)
+
+    def response(
+        self, tokens: list[int], body: dict[str, Any], log_probs: Any = None, mask: Any = None
+    ) -> dict[str, Any]:
+        values = log_probs or [-1.0] * len(tokens)
+        told = [[value, token, None] for value, token in zip(values, tokens, strict=True)]
+        meta = {
+            "finish_reason": {"type": "length"},
+            "output_token_logprobs": told,
+            "weight_versions": [{"version": self.version, "start": 0, "end": len(tokens)}],
+            "num_retractions": 0,
+        }
+        if body.get("return_sampling_mask"):
+            meta["output_token_sampling_mask"] = mask or [[token, 9] for token in tokens]
+            meta["output_token_sampling_logprobs"] = [value / 2 for value in values] if mask is None else values
+        return {"output_ids": tokens, "meta_info": meta}
+
+
 @contextmanager
-def serving(script: Scripted, port: int = 0) -> Iterator[str]:
+def serving(script: Any, port: int = 0) -> Iterator[str]:
     """Its address, while it is up."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.reply(200, {})
+            if self.path == "/model_info" and script.key not in self.headers.get("Authorization", ""):
+                self.reply(401, {"error": "Unauthorized"})
+                return
+            self.reply(200, {"weight_version": script.label} if self.path == "/model_info" else {})
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -62,7 +62,7 @@ def test_without_vllm_the_way_to_it_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_addresses_belong_to_the_engine_that_uses_them() -> None:
-    with pytest.raises(ConfigError, match=r"rollout.servers needs rollout.engine vllm-server, got hf"):
+    with pytest.raises(ConfigError, match=r"rollout.servers needs rollout.engine vllm-server or sglang-server, got hf"):
         Rollout(servers=("http://far:8000",))
     settings = {"rollout": {"engine": "vllm-server", "servers": ["http://far:8000"]}}
     assert Train.from_settings(settings).rollout.servers == ("http://far:8000",)

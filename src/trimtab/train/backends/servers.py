@@ -31,7 +31,15 @@ from trimtab.train.backends.protocol import Arrived
 from trimtab.train.backends.sampler import Done, Failed, Order, Ready
 from trimtab.train.engines.jobs import check_job, longest_of
 from trimtab.train.engines.probe import TOLERANCES, Probe, Skeleton
-from trimtab.train.engines.served import GoneError, RefusedError, ServerClient, ServerKind, StartedServer, host_and_port
+from trimtab.train.engines.served import (
+    GoneError,
+    MixedError,
+    RefusedError,
+    ServerClient,
+    ServerKind,
+    StartedServer,
+    host_and_port,
+)
 from trimtab.train.messages import Group, Job
 from trimtab.train.weights.files import FileWeights
 from trimtab.train.weights.protocol import NamedTensors
@@ -160,7 +168,7 @@ class ServerSeat:
         """Do the next thing there is to do; False: leave."""
         with self._changed:
             self._changed.wait_for(self._has_work)
-            if self._leaving:
+            if self._leaving or self._wrong is not None:
                 return False
             if self._broken is not None:
                 raise GoneError(self._broken)
@@ -203,6 +211,8 @@ class ServerSeat:
             group = self.client.generate(job, version)
         except (GoneError, RefusedError) as error:
             self._finish(broken=str(error))
+        except MixedError:
+            self._finish(again=job)
         except RunError as error:
             self._wrong = error
             self._finish()

@@ -39,6 +39,10 @@ class RefusedError(RunError):
     """The server answered with an error."""
 
 
+class MixedError(Exception):
+    """A response was read with keys of several versions, as no setting of `in_flight` means it: its group is to be sampled again."""
+
+
 class _Unix(http.client.HTTPConnection):
     """HTTP over a socket file."""
 

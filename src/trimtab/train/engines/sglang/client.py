@@ -23,9 +23,9 @@ from torch import Tensor
 
 from trimtab.config.training import Rollout
 from trimtab.errors import RunError
-from trimtab.train.engines.jobs import check_answer, sample_of
+from trimtab.train.engines.jobs import Span, check_answer, sample_of
 from trimtab.train.engines.probe import Expected, Skeleton, mean_difference
-from trimtab.train.engines.served import InFlight, RefusedError, ServerClient
+from trimtab.train.engines.served import InFlight, MixedError, RefusedError, ServerClient
 from trimtab.train.messages import Floats, Group, Ints, Job, Sample, SampledHead, Sampling
 from trimtab.train.weights.files import LinkedFile
 from trimtab.train.weights.protocol import Snapshot
@@ -66,7 +66,7 @@ class SglangClient(ServerClient):
         super().__init__(address, key)
         self._label, self._file, self._skeleton, self._rollout = label, folder, skeleton, rollout
         self._stop, self._longest, self._vocabulary = stop, longest, vocabulary
-        self._is_first = True
+        self._sent = -1
 
     @property
     def newest(self) -> int:
@@ -97,7 +97,8 @@ class SglangClient(ServerClient):
 
     def swap(self, weights: Snapshot, in_flight: InFlight) -> None:
         """Update from the folder. Before the first nothing of this run is there, but perhaps keys of another's."""
-        is_kept = in_flight == "keep_cache" and not self._is_first
+        is_kept = in_flight == "keep_cache" and self._sent >= 0
+        self._sent = weights.version
         self.call("/pause_generation", {"mode": "in_place" if is_kept else "retract"})
         try:
             if not is_kept:
@@ -115,7 +116,6 @@ class SglangClient(ServerClient):
             self.call("/continue_generation", {}, is_text=True)  # without a body it answers 400 and stays paused
             raise RunError(f"{error} It has to see {self._file.path.parent} under the same path.") from error
         self.call("/continue_generation", {}, is_text=True)
-        self._is_first = False
 
     def generate(self, job: Job, version: int) -> Group:
         """Sample a whole group."""
@@ -181,7 +181,9 @@ class SglangClient(ServerClient):
         log_probs = meta["output_token_sampling_logprobs"] if _is_cut(job) else [each[0] for each in told]
         spans = [(int(each["version"]), int(each["start"]), int(each["end"])) for each in meta["weight_versions"]]
         check_answer(self._who, job, tokens, log_probs, spans, vocabulary=self._vocabulary)
-        self._check_values(job, tokens, told, log_probs, kind)
+        self._check_values(job, tokens, told, log_probs, spans, kind)
+        if self._rollout.in_flight == "keep_cache" and meta["num_retractions"] and len(spans) > 1:
+            raise MixedError  # for want of memory: it came back with some keys of before, and others made anew
         if job.sampling.top_k == 1:
             log_probs = [0.0] * len(tokens)
         return sample_of(
@@ -189,7 +191,13 @@ class SglangClient(ServerClient):
         )
 
     def _check_values(
-        self, job: Job, tokens: Sequence[int], told: Sequence[Sequence[Any]], log_probs: Sequence[Any], kind: str
+        self,
+        job: Job,
+        tokens: Sequence[int],
+        told: Sequence[Sequence[Any]],
+        log_probs: Sequence[Any],
+        spans: Sequence[Span],
+        kind: str,
     ) -> None:
         """Refuse log-probs of other tokens, or that are none, and an end at a token that is no stop token."""
         wrong = next((each for each in log_probs if not _is_log_prob(each)), None)
@@ -200,6 +208,11 @@ class SglangClient(ServerClient):
         if [each[1] for each in told] != list(tokens):
             raise RunError(
                 f"{self._who} needs log-probs of the tokens it sampled for group {job.group}, got those of others."
+            )
+        newest = max(version for version, _, _ in spans)
+        if newest > self._sent:
+            raise RunError(
+                f"{self._who} needs to mark group {job.group} with versions of the weights that it was sent, got {newest}."
             )
         if kind == "stop" and tokens[-1] not in self._stop:
             raise RunError(
