@@ -1,4 +1,4 @@
-"""A server that answers as vLLM's does, in this process: it loads the files it is sent, and scores with them."""
+"""Servers that answer as vLLM's and SGLang's do, in this process: they load the files they are sent, and score with them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 from safetensors.torch import load_file
 
+from tests.train.children.test_session import children_of
+from tests.waiting import until
 from trimtab.train.engines.probe import Skeleton
 
 
@@ -203,3 +206,22 @@ def serving(script: Any, port: int = 0) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def server_of(run: int) -> tuple[int, int]:
+    """Of the one server that a run has: the leader of its group, and the server itself, once the leader has started it."""
+    found: list[tuple[int, int]] = []
+
+    def there() -> bool:
+        found[:] = [(guard, server) for guard in children_of(run) if _is_guard(guard) for server in children_of(guard)]
+        return len(found) == 1
+
+    until(there, "a server")
+    return found[0]
+
+
+def _is_guard(process: int) -> bool:
+    try:
+        return b"session_guard.py" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:  # it has just gone
+        return False

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.train.backends.samplers import gathered
-from tests.train.children.processes import children_of, group_is_gone
+from tests.train.children.processes import group_is_gone
 from tests.train.engines.vllm_models import differences, jobs, named, policy, rollout
 from tests.train.faults.cuts import trials
 from tests.train.started import Launcher, check_records, done, said
@@ -31,25 +31,6 @@ pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]
 pytest.importorskip("vllm", reason="vLLM is not installed: make vllm-env sets it up")
 
 TRAIN = [sys.executable, "-m", "trimtab", "train", "model.tiny.heads=2"]
-
-
-def server_of(run: int) -> tuple[int, int]:
-    """Of the one server that a run has: the leader of its group, and the server itself, once the leader has started it."""
-    found: list[tuple[int, int]] = []
-
-    def there() -> bool:
-        found[:] = [(guard, server) for guard in children_of(run) if _is_guard(guard) for server in children_of(guard)]
-        return len(found) == 1
-
-    until(there, "a server")
-    return found[0]
-
-
-def _is_guard(process: int) -> bool:
-    try:
-        return b"session_guard.py" in Path(f"/proc/{process}/cmdline").read_bytes()
-    except OSError:  # it has just gone
-        return False
 
 
 @pytest.fixture(scope="module")
