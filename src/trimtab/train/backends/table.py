@@ -48,6 +48,7 @@ class Lockstep:
         """Forget what was given."""
         self._engine.abandon()
 
+
 SERVERS = {
     "vllm-server": "A server keeps its own time; rollout.engine=vllm samples in the run's own processes.",
     "sglang-server": "A server keeps its own time, and SGLang takes no seeds, so that no two runs would agree.",

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from transformers import PretrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from trimtab.config.training import Rollout
 from trimtab.errors import ConfigError
@@ -150,11 +151,15 @@ class SglangServers:
 
 
 def _describe(architecture: PretrainedConfig, folder: Path) -> None:
-    """The architecture in a folder, without stop tokens: those of a run come with each request, and SGLang would add these to them."""
+    """The architecture in a folder, with the name of its class, which a model never saved lacks, and without stop tokens.
+
+    Those of a run come with each request, and SGLang would add these to them.
+    """
     architecture.save_pretrained(folder)
     file = folder / "config.json"
     described: Mapping[str, Any] = json.loads(file.read_text())
-    file.write_text(json.dumps({**described, "eos_token_id": None}))
+    named = {"architectures": [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[architecture.model_type]], **described}
+    file.write_text(json.dumps({**named, "eos_token_id": None}))
 
 
 def _free_port() -> int:
