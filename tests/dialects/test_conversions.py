@@ -219,7 +219,7 @@ def test_the_nearest_correction_is_the_first_that_the_refusal_offers() -> None:
         write("verl", rule)
     found = write("verl", rule, nearest=True)
     (taken,) = found.omissions
-    assert "taken: a gate on k2" in taken.text
+    assert "written instead: a gate on k2" in taken.text
     back = read("verl", found.settings).correction
     assert back is not None
     # log² / 2 of the wider side: 9.21² / 2

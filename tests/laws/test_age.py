@@ -66,7 +66,7 @@ def test_what_is_missing_or_meaningless_is_named() -> None:
         trimtab.correct(rule, proximal=SAME, behavior=SAME, mask=MASK, age=AGES[:1])
     with pytest.raises(ConfigError, match="neither pair nor limit"):
         trimtab.Gate(metric="age", upper=1, pair="current/behavior")
-    with pytest.raises(ConfigError, match="cannot say a gate on age"):
+    with pytest.raises(ConfigError, match="does not support a gate on age"):
         trimtab.dialects.write("verl", rule)
     with pytest.raises(ConfigError, match="needs a correction without a gate on age"):
         Hook("here", frozenset({"correction"})).check_parts(rule)

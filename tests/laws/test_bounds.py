@@ -334,7 +334,7 @@ def test_what_is_missing_is_named_with_its_remedy() -> None:
     kept = Correction(weight=Weight(level="token", bounds={"keep": 0.9}))
     scaled = "bounds that are scaled .bound_scale entropy.. --nearest writes .*the same with constant bounds"
     for rule, words in ((scaled_rules("entropy")[1], scaled), (kept, "bounds that are found in the batch .keep.")):
-        with pytest.raises(ConfigError, match=f"OpenRLHF cannot say {words}"):
+        with pytest.raises(ConfigError, match=f"OpenRLHF does not support {words}"):
             trimtab.dialects.write("openrlhf", rule)
     with pytest.raises(ConfigError, match="bounds of the token alone"):
         Correction(weight=Weight(level="token", bounds={"ess": 0.9}), centering="score")
