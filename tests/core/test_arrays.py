@@ -104,7 +104,9 @@ def test_what_is_given_is_copied_and_never_changed() -> None:
 
 def test_what_carries_the_gradient_needs_to_be_a_tensor() -> None:
     given = {"proximal": PROXIMAL, "mask": MASK, "advantages": REWARDS}
-    with pytest.raises(InputError, match=r"^current needs a torch tensor, got numpy\.ndarray\. It carries the gradient"):
+    with pytest.raises(
+        InputError, match=r"^current needs a torch tensor, got numpy\.ndarray\. It carries the gradient"
+    ):
         trimtab.policy_loss("clip", current=PROXIMAL.numpy(), **given)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match=r"^entropy needs a torch tensor, got list\."):
         trimtab.policy_loss("clip", current=PROXIMAL, entropy=PROXIMAL.tolist(), **given)  # pyright: ignore[reportArgumentType]
