@@ -6,6 +6,7 @@ import pytest
 
 from tests.lab import curves
 from tests.lab.curves import series
+from trimtab.errors import ConfigError
 from trimtab.lab.results import LabVerdict
 from trimtab.lab.verdict import cell_verdict, starved_share, tally
 from trimtab.report.series import Series
@@ -120,3 +121,10 @@ def test_a_control_that_never_left_its_start_is_flat_and_its_remark_says_so() ->
 def test_a_book_of_before_is_read_with_the_words_of_today() -> None:
     given = {"word": "not collapsed yet", "reason": "", "start": 0.1, "best": 0.9, "last": 0.9, "late_low": 0.8}
     assert LabVerdict.from_settings(given).word == "stable so far"
+
+
+@pytest.mark.parametrize("given", [[], {}, 3, None])
+def test_a_word_that_is_no_text_is_refused_in_one_sentence(given: object) -> None:
+    verdict = {"word": given, "reason": "", "start": 0.0, "best": 0.0, "last": 0.0, "late_low": 0.0}
+    with pytest.raises(ConfigError, match="LabVerdict"):
+        LabVerdict.from_settings(verdict)

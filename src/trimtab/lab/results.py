@@ -62,7 +62,9 @@ class BinnedCurve(Config):
 class LabVerdict(Config):
     """A verdict, as it is written down."""
 
-    word: Annotated[LabWord, BeforeValidator(lambda word: FORMER.get(word, word))] = Field(description="In one word.")
+    word: Annotated[LabWord, BeforeValidator(lambda word: FORMER.get(str(word), word))] = Field(
+        description="In one word."
+    )
     reason: str = Field(description="Why.")
     start: float = Field(description="Held-out accuracy before the first step.")
     best: float = Field(description="The highest.")
