@@ -93,7 +93,7 @@ def test_what_another_framework_can_say_gives_the_same_weights(
             "verl",
             {"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": 1.1},
             "areal",
-            "without weighing what passes by its geometric ratio",
+            "unless what passes is weighted by its geometric ratio",
         ),
         (
             "verl",

@@ -62,7 +62,7 @@ def test_a_version_that_nobody_has_read_and_a_task_of_another_package_need_leave
     assert tasks.evaluator("chain_sum") is None
     monkeypatch.setattr(importlib.metadata, "version", {"reasoning-gym": "0.1.26"}.__getitem__)
     with pytest.raises(
-        ConfigError, match=r"allow_eval: true .* may run it .* this is version 0\.1\.26; the verifiers of 0\.1\.25"
+        ConfigError, match=r"allow_eval: true .* may run it .*this is version 0\.1\.26; the verifiers of 0\.1\.25"
     ):
         source(Task(name="gym:chain_sum"), 0)
 
