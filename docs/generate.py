@@ -370,11 +370,9 @@ def few_claims() -> str:
     counted = Counter(outcome_text(each).partition(" of ")[0] for each in known_of_claims())
     others = ", ".join(f"{count} {outcome}" for outcome, count in counted.most_common())
     head = ("said of samples eight versions old", "here", f"accuracy, {percent(LEVEL)} interval", "steps", "seeds", "q")
-    return (
-        f"{markdown_table(head, rows)}\nChosen from {len(known_of_claims())} claims because many ask for them: {others}. Longer runs can\n"
-        "end otherwise. [q](docs/lab.md#what-a-verdict-rests-on) counts all claims: of the verdicts with that q or\n"
-        "less, at most that share is expected to be wrong.\n"
-    )
+    counts = "[q](docs/lab.md#what-a-verdict-rests-on) counts them all"
+    about = f"Five of {len(known_of_claims())} claims ({others}), each true of its steps only; {counts}:"
+    return f"{about}\n\n{markdown_table(head, rows)}"
 
 
 def claim_effort() -> str:

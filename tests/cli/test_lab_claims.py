@@ -14,13 +14,22 @@ from trimtab.lab.evidence import decide
 RUN = CliRunner()
 
 
-def test_claims_are_listed_without_running_anything(tmp_path: Path):
+def test_claims_are_listed_without_running_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(decide, "kept_folder", lambda: None)  # as where the package is installed
     found = RUN.invoke(app, ["lab", "--claims", "--out", str(tmp_path / "none")])
     assert found.exit_code == 0, found.output
     assert "k3-rs-beats-off" in found.output
     assert "centering-beats-tis-stale" in found.output
     assert "cells of 160, 200, 250 or 400 steps" in found.output
+    assert "confirmed" not in found.output
     assert not (tmp_path / "none").exists()
+
+
+def test_in_a_clone_the_cells_of_its_docs_are_known(tmp_path: Path):
+    found = RUN.invoke(app, ["lab", "--claims", "--claim", "k3-rs-beats-off", "--out", str(tmp_path / "none")])
+    assert found.exit_code == 0, found.output
+    assert "8 of 8 / 2 of 8" in found.output
+    assert "confirmed: higher than the other arm" in found.output
 
 
 def test_one_claim_is_shown_with_its_source(tmp_path: Path):

@@ -10,7 +10,8 @@ from tests.report import made
 from tests.report.test_findings import run
 from trimtab.lab import verdict as lab
 from trimtab.report import findings_of
-from trimtab.report.findings.learning import faults, verdict_word
+from trimtab.report.findings.faults import faults
+from trimtab.report.findings.learning import verdict_word
 from trimtab.report.findings.verdict import FULL, QUICK
 
 RISES = {"eval__accuracy": made.rising(0.3, 0.95, 20)}

@@ -55,6 +55,8 @@ def lab_claims(overrides: Overrides = None, claim: Claims = None, steps: Steps =
     for each in findings if claim else ():
         _print_claim(each)
     _print_table(plan, findings)
+    if kept is not None:
+        show.put(f"The cells that {kept} keeps count here.", "")
 
 
 @lab.command(

@@ -61,20 +61,20 @@ def cells(
     scenarios: Sequence[Scenario], given: Sequence[Candidate], seeds: Sequence[int], base: Mapping[str, Any], steps: int
 ) -> list[Cell]:
     """Every cell: the uncorrected controls, which verdicts wait for, then seed by seed, so that a lab cut short has whole seeds."""
-    found: list[Cell] = []
+    planned: list[Cell] = []
     for seed in seeds:
         for each in scenarios:
             settings = merge_settings(merge_settings(base, each.train), {"steps": steps})
-            found += [cell_of(each, one, seed, settings) for one in _candidates_for(each, given)]
-    found.sort(key=lambda cell: (cell.scenario, cell.correction) != (CONTROL, UNCORRECTED))
-    names = [cell.name for cell in found]
-    twice = next((cell for cell in found if names.count(cell.name) > 1), None)
+            planned += [cell_of(each, one, seed, settings) for one in _candidates_for(each, given)]
+    planned.sort(key=lambda cell: (cell.scenario, cell.correction) != (CONTROL, UNCORRECTED))
+    names = [cell.name for cell in planned]
+    twice = next((cell for cell in planned if names.count(cell.name) > 1), None)
     if twice is not None:
         raise ConfigError(
             f"A lab needs corrections and scenarios of different names, got {twice.correction!r} in "
             f"{twice.scenario!r} twice, as far as a file name can tell. Rename a file."
         )
-    return found
+    return planned
 
 
 def _candidates_for(scenario: Scenario, given: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -171,7 +171,7 @@ def pairing_of(start: str, rows: Iterable[Trained]) -> CellPairing:
 
 def _longest_repeat(groups: list[Trained]) -> int:
     """Most steps in a row with the same problems."""
-    by_step = [(step, tuple(each[2] for each in found)) for step, found in groupby(groups, key=lambda each: each[0])]
+    by_step = [(step, tuple(each[2] for each in group)) for step, group in groupby(groups, key=lambda each: each[0])]
     longest = count = 1
     for (before, one), (step, other) in pairwise(by_step):
         count = count + 1 if one == other and step == before + 1 else 1

@@ -74,8 +74,8 @@ class ScoredStep:
 def signal_series(entry: CellResult, curve: str) -> Series:
     """A cell's curve; what it prefers is the difference of two."""
     if curve != "preference":
-        found = entry.curves.get(curve)
-        return Series.of(()) if found is None else found.series().finite
+        binned = entry.curves.get(curve)
+        return Series.of(()) if binned is None else binned.series().finite
     right, wrong = (signal_series(entry, name) for name in ("kept_right", "kept_wrong"))
     other = dict(zip(wrong.steps.tolist(), wrong.values.tolist(), strict=True))
     pairs = zip(right.steps.tolist(), right.values.tolist(), strict=True)
@@ -96,7 +96,7 @@ def score_at(series: Series, step: int, growth: bool) -> float:
 
 def scored_steps(entries: Sequence[CellResult], signal: WarningSignal, horizon: int) -> list[ScoredStep]:
     """Every evaluation of every run before its fall, with the score then; `falls` where the fall shows within `horizon` steps."""
-    found: list[ScoredStep] = []
+    points: list[ScoredStep] = []
     for run, entry in enumerate(entries):
         series, fall = signal_series(entry, signal.curve), first_fall(entry)
         for step in entry.evaluated.finite.steps.tolist():
@@ -104,8 +104,8 @@ def scored_steps(entries: Sequence[CellResult], signal: WarningSignal, horizon: 
                 continue
             score = score_at(series, step, signal.growth)
             if math.isfinite(score):
-                found.append(ScoredStep(run, step, score, fall is not None and fall <= step + horizon))
-    return found
+                points.append(ScoredStep(run, step, score, fall is not None and fall <= step + horizon))
+    return points
 
 
 def distinct_runs(entries: Sequence[CellResult]) -> list[CellResult]:
@@ -156,8 +156,8 @@ def early_warnings(entries: Sequence[CellResult]) -> list[EarlyWarning]:
     halves = [[each for each in runs if is_odd_seed(each) == odd] for odd in (False, True)]
     if not all(_has_both(half) for half in halves):
         return []
-    found = [warning for signal in WARNING_SIGNALS if (warning := _early_warning(signal, *halves)) is not None]
-    return sorted(found, key=lambda each: each.area.estimate, reverse=True)
+    warnings = [warning for signal in WARNING_SIGNALS if (warning := _early_warning(signal, *halves)) is not None]
+    return sorted(warnings, key=lambda each: each.area.estimate, reverse=True)
 
 
 def _has_both(runs: Sequence[CellResult]) -> bool:
@@ -279,8 +279,8 @@ def predictors_of(warnings: Sequence[EarlyWarning]) -> list[Predictor]:
 
 def write_predictors(file: Path, warnings: Sequence[EarlyWarning]) -> None:
     """predictors.json."""
-    found = [each.model_dump(mode="json") for each in predictors_of(warnings)]
-    write_page(file, json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    predictors = [each.model_dump(mode="json") for each in predictors_of(warnings)]
+    write_page(file, json.dumps(predictors, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _short(value: float) -> float:

@@ -100,13 +100,13 @@ def run_cells(
     lock = Lock(path / "lock")
     try:
         results = _with_earlier(empty_results(planned, given.meanings, given.base, given.steps), path, planned)
-        found = {cell.name: cell_state(cell, path / "cells" / cell.name) for cell in planned}
-        todo = [cell for cell in planned if found[cell.name] != "done"]
-        done = [cell for cell in planned if found[cell.name] == "done"]
+        states = {cell.name: cell_state(cell, path / "cells" / cell.name) for cell in planned}
+        todo = [cell for cell in planned if states[cell.name] != "done"]
+        done = [cell for cell in planned if states[cell.name] == "done"]
         results = _with_results(results, [done_result(cell, path / "cells" / cell.name) for cell in done])
         write_results(path, results)
         if display is not None:
-            display.begin(len(done), list(found.values()).count("changed"), len(planned))
+            display.begin(len(done), list(states.values()).count("changed"), len(planned))
         _warm_up(todo, path, many, display, may_start)
         for entry in _results(todo, path, many, display, may_start):
             results = _with_results(results, [entry])

@@ -19,10 +19,8 @@ from trimtab.report.html import asset, document, escape_html
 
 def lab_html(results: LabResults, title: str = "trimtab lab") -> str:
     """The whole page."""
-    found = [name for name in results.scenarios if results.of(name)]
-    names = sorted(
-        found, key=lambda name: name == CONTROL
-    )  # the control is what the others are held against, not the answer
+    # The control comes last: the others are compared with it.
+    names = sorted((name for name in results.scenarios if results.of(name)), key=lambda name: name == CONTROL)
     parts = [
         _header(results, title),
         _answers(results, names),
@@ -49,11 +47,11 @@ def _answers(results: LabResults, names: Sequence[str]) -> str:
     """What each scenario says of the corrections: those whose worst seed came to the same word, the best first."""
     items: list[str] = []
     for name in names:
-        found = correction_rows(results, name)
+        rows = correction_rows(results, name)
         items.append(f'<li><a href="#{escape_html(name)}"><b>{escape_html(name)}</b></a><ul>')
-        for word in (each for each in ORDER if any(row.word == each for row in found)):
-            alike = [row.correction for row in found if row.word == word]
-            who = f"all {len(found)}" if len(alike) == len(found) > 3 else ", ".join(alike)
+        for word in (each for each in ORDER if any(row.word == each for row in rows)):
+            alike = [row.correction for row in rows if row.word == word]
+            who = f"all {len(rows)}" if len(alike) == len(rows) > 3 else ", ".join(alike)
             items.append(f'<li><span class="word {_style(word)}">{escape_html(word)}</span> {escape_html(who)}</li>')
         items.append("</ul></li>")
     return (

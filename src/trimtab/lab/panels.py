@@ -39,8 +39,8 @@ class LabPanel:
         """What it shows of a cell."""
         if self.name == "accuracy":
             return entry.evaluated
-        found = entry.curves.get(self.name)
-        return Series.of(()) if found is None else found.series()
+        curve = entry.curves.get(self.name)
+        return Series.of(()) if curve is None else curve.series()
 
     def chart(self, results: LabResults, scenario: str) -> Chart:
         """The panel with every cell of a scenario."""

@@ -162,18 +162,18 @@ class LabResults(Config):
             return entry
         is_control = (entry.scenario, entry.correction) == (CONTROL, UNCORRECTED)
         control = None if is_control else self.control(entry.seed)
-        found = cell_verdict(
+        outcome = cell_verdict(
             entry.evaluated,
             entry.starved,
             control=None if control is None else control.evaluated,
             problems=entry.problems,
             steps=entry.steps,
         )
-        return entry.but(verdict=_lab_verdict(found))
+        return entry.but(verdict=_lab_verdict(outcome))
 
 
-def _lab_verdict(found: CellVerdict) -> LabVerdict | None:
-    return None if found.word == "unknown" else LabVerdict(**vars(found))
+def _lab_verdict(outcome: CellVerdict) -> LabVerdict | None:
+    return None if outcome.word == "unknown" else LabVerdict(**vars(outcome))
 
 
 def write_results(path: Path, results: LabResults) -> None:
@@ -187,15 +187,15 @@ def read_results(path: Path) -> LabResults:
     file = path / "lab.json" if os.path.isdir(path) else path
     try:
         with opened(file) as source:
-            found = json_data(source.read())
+            content = json_data(source.read())
     except OSError as error:
         raise RecordError(f"{file} cannot be read: {error.strerror}. `trimtab lab --out DIR` writes it.") from error
     except ValueError:
         raise RecordError(f"{file} needs to be the JSON of a lab, got a damaged file. Run the lab again.") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(content, dict) or content.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
         raise RecordError(f"{file} needs format {FORMAT}, got another. Read it with the trimtab that wrote it.")
     try:
-        return LabResults.from_settings(found)
+        return LabResults.from_settings(content)
     except ConfigError as error:
         raise RecordError(f"{file}: {error}") from None
 
@@ -231,7 +231,7 @@ def done_result(cell: Cell, path: Path) -> CellResult:
     run = RunDirectory.read(path)
     lines = run.metrics()
     series = {name: _metric_series(lines, metric) for name, (metric, _) in CURVES.items()}
-    finite = {name: found.finite.values for name, found in series.items() if len(found.finite)}
+    finite = {name: curve.finite.values for name, curve in series.items() if len(curve.finite)}
     evaluate, events = cell.config.evaluate, run.events()
     counted = next((int(each["problems"]) for each in events if each["kind"] == "start" and "problems" in each), None)
     return CellResult(
@@ -243,7 +243,7 @@ def done_result(cell: Cell, path: Path) -> CellResult:
         problems=counted or (evaluate.problems if evaluate else 0),
         starved=starved_share(series["kept"]),
         accuracy=_accuracies(events, lines),
-        curves={name: binned_curve(found, len(lines), CURVES[name][1]) for name, found in series.items() if len(found)},
+        curves={name: binned_curve(curve, len(lines), CURVES[name][1]) for name, curve in series.items() if len(curve)},
         medians={name: _four_digits(np.median(values)) for name, values in finite.items()},
         most={name: _four_digits(values.max()) for name, values in finite.items()},
         pairing=cell_pairing(run),

@@ -53,11 +53,11 @@ def scenario(name_or_file: str) -> Scenario:
             f"There is no scenario {name_or_file!r}. {nearest(name_or_file, scenario_names())} "
             "One of your own is a YAML file with `train:`."
         )
-    found = load(Scenario, name_or_file)
-    found = found if found.name else found.but(name=Path(name_or_file).stem)
-    if found.name in scenario_names():
-        raise ConfigError(f"{name_or_file}: Scenario needs a name of its own, got {found.name!r}. Rename it.")
-    return found
+    chosen = load(Scenario, name_or_file)
+    chosen = chosen if chosen.name else chosen.but(name=Path(name_or_file).stem)
+    if chosen.name in scenario_names():
+        raise ConfigError(f"{name_or_file}: Scenario needs a name of its own, got {chosen.name!r}. Rename it.")
+    return chosen
 
 
 def check_needs(scenarios: Iterable[Scenario]) -> None:
@@ -77,11 +77,11 @@ def base_settings(overrides: Iterable[str] = ()) -> dict[str, Any]:
 
 def merge_settings(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` laid on `under`, section by section."""
-    found = dict(under)
+    merged = dict(under)
     for name, value in over.items():
-        below = found.get(name)
+        below = merged.get(name)
         if isinstance(below, Mapping) and isinstance(value, Mapping):
-            found[name] = merge_settings(cast("Mapping[str, Any]", below), cast("Mapping[str, Any]", value))
+            merged[name] = merge_settings(cast("Mapping[str, Any]", below), cast("Mapping[str, Any]", value))
         else:
-            found[name] = value
-    return found
+            merged[name] = value
+    return merged

@@ -60,8 +60,8 @@ class CorrectionRow:
 def correction_rows(results: LabResults, scenario: str) -> list[CorrectionRow]:
     """The corrections of a scenario, the best of the worst seeds first."""
     names = dict.fromkeys(each.correction for each in results.of(scenario))
-    found = [CorrectionRow(name, tuple(results.cells(scenario, name))) for name in names]
-    return sorted(found, key=lambda row: row.worst, reverse=True)
+    rows = [CorrectionRow(name, tuple(results.cells(scenario, name))) for name in names]
+    return sorted(rows, key=lambda row: row.worst, reverse=True)
 
 
 def equal_rows(results: LabResults, scenario: str, quote: bool = False) -> str:
@@ -71,10 +71,10 @@ def equal_rows(results: LabResults, scenario: str, quote: bool = False) -> str:
         if all(each.verdict is not None for each in row.cells):
             trail = [(each.seed, each.accuracy, each.curves.get("grad_norm")) for each in row.cells]
             classes.setdefault(tuple(trail), []).append(in_code(row.correction) if quote else row.correction)
-    found = [names for names in classes.values() if len(names) > 1]
-    if not found:
+    alike = [names for names in classes.values() if len(names) > 1]
+    if not alike:
         return ""
-    said = "; ".join(f"{', '.join(names[:-1])} and {names[-1]}" for names in found)
+    said = "; ".join(f"{', '.join(names[:-1])} and {names[-1]}" for names in alike)
     return f"The same run in every seed: {said}. What tells these corrections apart never acted here."
 
 
@@ -106,8 +106,8 @@ def _pair(done: list[CellResult], name: str) -> str:
 
 def _share(done: list[CellResult], name: str) -> str:
     """The median over the seeds of each one's median over its steps."""
-    found = [each.medians[name] for each in done if name in each.medians]
-    return percent(float(np.median(found))) if found else "–"
+    medians = [each.medians[name] for each in done if name in each.medians]
+    return percent(float(np.median(medians))) if medians else "–"
 
 
 def time_taken(results: LabResults) -> str:
@@ -120,26 +120,26 @@ def time_taken(results: LabResults) -> str:
 
 def remarks(results: LabResults) -> list[str]:
     """What a reader of the tables must know."""
-    found: list[str] = []
+    lines: list[str] = []
     if len(results.entries) < results.planned:
-        found.append(f"{len(results.entries)} of {results.planned} cells have ended; the rest is still to run.")
+        lines.append(f"{len(results.entries)} of {results.planned} cells have ended; the rest is still to run.")
     if results.steps < FULL:
-        found.append(
+        lines.append(
             f"{results.steps} steps separate the clear cases only: some runs stand at 0.95 and fall after step 300. "
             f"Nothing is called healthy before {FULL} steps (--full)."
         )
     if len(results.seeds) < FEWEST_SEEDS:
-        found.append(
+        lines.append(
             f"{len(results.seeds)} of at least {FEWEST_SEEDS} seeds: a run that differs by one token can end elsewhere."
         )
-    found += [
+    lines += [
         f"The control of seed {each.seed} is itself {each.word} ({each.verdict.reason}): what its seed shows in other "
         "scenarios may be the learning rate, not the correction."
         for each in results.controls
         if each.verdict is not None and each.word in ("flat", "degraded", "collapsed")
     ]
-    found += [f"{each.name} failed: {each.message}" for each in results.entries if each.status == "failed"]
-    return [*found, CAUTION]
+    lines += [f"{each.name} failed: {each.message}" for each in results.entries if each.status == "failed"]
+    return [*lines, CAUTION]
 
 
 def in_code(name: str) -> str:

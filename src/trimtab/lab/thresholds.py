@@ -125,11 +125,11 @@ def scans(
 ) -> list[Scan]:
     """Every gate of these corrections on the first batches of a scenario."""
     batches = first_batches(chosen, seeds, base, jobs)
-    found: dict[str, Scan] = {}
+    scans_by_gate: dict[str, Scan] = {}
     for each in given:
         for gate in gates_of(each.correction):
-            found.setdefault(gate_sentence(gate), scan_gate(each.label, gate, batches))
-    return list(found.values())
+            scans_by_gate.setdefault(gate_sentence(gate), scan_gate(each.label, gate, batches))
+    return list(scans_by_gate.values())
 
 
 def first_batches(chosen: Scenario, seeds: Sequence[int], base: Mapping[str, Any], jobs: int) -> list[list[RolloutRow]]:
@@ -191,23 +191,23 @@ def units(gate: Gate, rows: Sequence[RolloutRow]) -> Units:
         Padded(),
         advantages=None,
     )
-    found = decide(rule, tokens).results[0]
+    result = decide(rule, tokens).results[0]
     right = torch.tensor([row.correct for row in rows])
     advantage = _pad(rows, "advantage", 0.0)
-    if found.units is None:  # each token is a unit
+    if result.units is None:  # each token is a unit
         right = right.unsqueeze(1).expand_as(mask)
     else:
         advantage = (advantage * mask).sum(1) / mask.sum(1).clamp(min=1)
-    real = (found.counted > 0).flatten()
+    real = (result.counted > 0).flatten()
 
     def flat(values: Tensor) -> Any:
         return values.flatten()[real].double().numpy()
 
-    low, high = flat(found.low), flat(found.high)
+    low, high = flat(result.low), flat(result.high)
     return Units(
         gate_distance(gate, low, high),
-        flat(found.inside) > 0,
-        flat(found.counted),
+        flat(result.inside) > 0,
+        flat(result.counted),
         flat(right) > 0,
         flat(advantage),
     )
@@ -217,10 +217,10 @@ def _pad(rows: Sequence[RolloutRow], name: str, fill: float) -> Tensor:
     import torch
 
     width = max(len(row.tokens) for row in rows)
-    found = torch.full((len(rows), max(width, 1)), fill)
+    padded = torch.full((len(rows), max(width, 1)), fill)
     for place, row in enumerate(rows):
-        found[place, : len(row.tokens)] = torch.from_numpy(np.asarray(getattr(row, name), dtype=np.float32))
-    return found
+        padded[place, : len(row.tokens)] = torch.from_numpy(np.asarray(getattr(row, name), dtype=np.float32))
+    return padded
 
 
 def _share(part: Values, whole: Values) -> float:
@@ -240,9 +240,9 @@ def scan_texts(scan: Scan) -> tuple[str, ...]:
     return (scan.gate, scan.correction, *parts, *(f"{value:.4g}" for value in scan.keeping.values()), scan.remark)
 
 
-def scans_json(found: Iterable[Scan]) -> list[dict[str, Any]]:
+def scans_json(scans: Iterable[Scan]) -> list[dict[str, Any]]:
     """For JSON; what is not a number is None."""
-    return [_finite(asdict(each)) | {"remark": each.remark} for each in found]
+    return [_finite(asdict(each)) | {"remark": each.remark} for each in scans]
 
 
 def _finite(value: Any) -> Any:

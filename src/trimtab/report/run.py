@@ -56,7 +56,7 @@ class Run:
             for name, value in line.items():
                 if isinstance(value, (int, float)) and name != "step":
                     pairs.setdefault(name, []).append((step + FIRST_STEP, value))
-        return {name: Series.of(found) for name, found in pairs.items()}
+        return {name: Series.of(values) for name, values in pairs.items()}
 
     def series(self, name: str) -> Series:
         """A metric over the steps, counted from 1; empty where the run does not have it."""
@@ -146,8 +146,8 @@ def _piece(path: Path) -> Callable[[int], str] | None:
     except ImportError:
         return None
     # Checkpoints with their final names only, and not one level deeper: a run that goes on makes and removes others meanwhile.
-    for found in sorted(path.glob("checkpoints/step-*"), reverse=True):
-        file = found / "model" / "tokenizer.json"
+    for checkpoint in sorted(path.glob("checkpoints/step-*"), reverse=True):
+        file = checkpoint / "model" / "tokenizer.json"
         if not file.is_file():  # a pipe would keep its reader waiting
             continue
         try:

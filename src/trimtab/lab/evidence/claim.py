@@ -124,16 +124,16 @@ def arm_cell(arm: Arm, seed: int, base: Mapping[str, Any], steps: int) -> Cell:
 
 def arms_of(claims: Iterable[Claim]) -> list[Arm]:
     """Every arm of some claims, once."""
-    found = {(each.scenario, each.label): each for claim in claims for each in (claim.first, claim.second)}
-    return list(found.values())
+    arms = {(each.scenario, each.label): each for claim in claims for each in (claim.first, claim.second)}
+    return list(arms.values())
 
 
 def _dotted(tree: Mapping[str, Any], under: str = "") -> list[tuple[str, Any]]:
     """Settings as `a.b=value` lines."""
-    found: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, Any]] = []
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            found += _dotted(cast("Mapping[str, Any]", value), f"{under}{key}.")
+            pairs += _dotted(cast("Mapping[str, Any]", value), f"{under}{key}.")
         else:
-            found.append((f"{under}{key}", value))
-    return found
+            pairs.append((f"{under}{key}", value))
+    return pairs

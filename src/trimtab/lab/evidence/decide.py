@@ -76,10 +76,12 @@ def claim_finding(claim: Claim, *labs: LabResults) -> ClaimFinding:
     pairs = first_pairs(pairs, decision.seeds, claim.shared)  # those that were looked at
     rules = {name: rule for lab in reversed(labs) for name, rule in lab.corrections.items()}
     survival = (_survival(pairs.one), _survival(pairs.other))
-    found = ClaimFinding(claim, decision, pairs, tuple(harness_notes(pairs, rules)), survival)
-    if found.obstacle is None:
-        return found
-    return replace(found, decision=replace(decision, outcome="not decided", reason=found.obstacle, needed=None, p=1.0))
+    finding = ClaimFinding(claim, decision, pairs, tuple(harness_notes(pairs, rules)), survival)
+    if finding.obstacle is None:
+        return finding
+    return replace(
+        finding, decision=replace(decision, outcome="not decided", reason=finding.obstacle, needed=None, p=1.0)
+    )
 
 
 def _survival(arm: Sequence[CellResult]) -> tuple[SurvivalPoint, ...]:
@@ -140,17 +142,17 @@ class ClaimPlan:
         Claim by claim, as a budget that is spent on a few seeds of each decides nothing; of a claim seed by seed, as pairs count.
         """
         claims = {each.id: each for each in self.table.claims}
-        base, steps, found = self.base(task), self.steps_of(task), dict[str, Cell]()
+        base, steps, planned = self.base(task), self.steps_of(task), dict[str, Cell]()
         for name, seeds in open_claims.items():
             for seed in range(seeds):
                 for arm in [CONTROL_ARM, *arms_of([claims[name]])]:
                     cell = arm_cell(arm, seed, base, steps)
-                    found.setdefault(cell.name, cell)
+                    planned.setdefault(cell.name, cell)
         used = {CONTROL: scenario(CONTROL)} | {
             arm.scenario: scenario(arm.scenario) for arm in arms_of(map(claims.__getitem__, open_claims))
         }
         check_needs(used.values())
-        return CellList(list(found.values()), {each.name: each.meaning for each in used.values()}, base, steps)
+        return CellList(list(planned.values()), {each.name: each.meaning for each in used.values()}, base, steps)
 
 
 def claim_findings(plan: ClaimPlan, path: Path, *, kept: Path | None = None) -> list[ClaimFinding]:
@@ -164,13 +166,13 @@ def _results(plan: ClaimPlan, folder: Path, task: str) -> list[LabResults]:
     """The lab of a task, if it was run with these settings; none where none was run."""
     if not (folder / "lab.json").is_file():
         return []
-    found, steps = read_results(folder), plan.steps_of(task)
-    if (found.base, found.steps) != (plan.base(task), steps):
+    results, steps = read_results(folder), plan.steps_of(task)
+    if (results.base, results.steps) != (plan.base(task), steps):
         raise RecordError(
-            f"{folder} needs a lab of {steps} steps with these settings, got one of {found.steps} steps or other settings. "
+            f"{folder} needs a lab of {steps} steps with these settings, got one of {results.steps} steps or other settings. "
             "Choose another --out, or give the settings it was run with."
         )
-    return [found]
+    return [results]
 
 
 def kept_labs(plan: ClaimPlan, task: str, folder: Path | None) -> list[LabResults]:
@@ -233,10 +235,10 @@ def _wanted(finding: ClaimFinding, again: bool) -> int | None:
 
 def budget_seconds(text: str) -> float:
     """`90m`, `2h`, `1h30m`, `45s` in seconds."""
-    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
-    if found is None or not any(found.groups()):
+    parts = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text.strip())
+    if parts is None or not any(parts.groups()):
         raise ConfigError(f"--budget needs hours, minutes or seconds, got {text!r}. Write 2h, 90m or 1h30m.")
-    hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    hours, minutes, seconds = (int(each or 0) for each in parts.groups())
     return float(3600 * hours + 60 * minutes + seconds)
 
 

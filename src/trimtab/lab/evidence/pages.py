@@ -194,10 +194,12 @@ def _table(findings: Sequence[ClaimFinding]) -> str:
 
 
 def _interval(finding: ClaimFinding) -> str:
-    found = finding.decision.difference
-    if not math.isfinite(found.lower):
+    difference = finding.decision.difference
+    if not math.isfinite(difference.lower):
         return ""
-    return interval_svg(found.estimate, found.lower, found.upper, ends=(-1.0, 1.0), margin=finding.claim.margin)
+    return interval_svg(
+        difference.estimate, difference.lower, difference.upper, ends=(-1.0, 1.0), margin=finding.claim.margin
+    )
 
 
 def _claim(finding: ClaimFinding) -> str:

@@ -71,10 +71,10 @@ def _lost(done: list[dict[int, CellResult]], arms: Sequence[Sequence[CellResult]
 
 
 def _unlike(pairs: Sequence[tuple[CellResult, CellResult]], shared: Sequence[Shared]) -> list[str]:
-    found: list[str] = []
+    faults: list[str] = []
     unknown = [one.seed for one, other in pairs if one.pairing is None or other.pairing is None]
     if unknown and shared:
-        found.append(f"Seeds {_listed(unknown)} did not record what they began with and trained on. Run them again.")
+        faults.append(f"Seeds {_listed(unknown)} did not record what they began with and trained on. Run them again.")
     words = {"start": "began with other weights", "prompts": "trained on other prompts, or in another order"}
     for what in shared:
         unlike = [
@@ -83,11 +83,11 @@ def _unlike(pairs: Sequence[tuple[CellResult, CellResult]], shared: Sequence[Sha
             if one.pairing and other.pairing and getattr(one.pairing, what) != getattr(other.pairing, what)
         ]
         if unlike:
-            found.append(f"The arms are not paired: with seed {_listed(unlike)} they {words[what]}.")
+            faults.append(f"The arms are not paired: with seed {_listed(unlike)} they {words[what]}.")
     steps = sorted({each.steps for pair in pairs for each in pair})
     if len(steps) > 1:
-        found.append(f"The arms are not paired: some runs have {steps[0]} steps and some {steps[-1]}.")
-    return found
+        faults.append(f"The arms are not paired: some runs have {steps[0]} steps and some {steps[-1]}.")
+    return faults
 
 
 def _stuck(arm: Sequence[CellResult]) -> list[str]:
@@ -101,7 +101,7 @@ def _stuck(arm: Sequence[CellResult]) -> list[str]:
 def _same_seeds(arm: Sequence[CellResult]) -> list[str]:
     """Seeds that are one run under two numbers: whatever drew them never saw the seed."""
     seen: dict[object, CellResult] = {}
-    found: list[str] = []
+    faults: list[str] = []
     for each in arm:
         trails: list[object] = [("run", each.accuracy, tuple(sorted(each.medians.items())))]
         trails += [("prompts", each.pairing.prompts)] if each.pairing is not None else []
@@ -109,8 +109,8 @@ def _same_seeds(arm: Sequence[CellResult]) -> list[str]:
             twin = seen.setdefault(trail, each)
             if twin is not each:
                 what = "are one and the same run" if trail[0] == "run" else "trained on the same prompts"  # pyright: ignore[reportIndexIssue]
-                found.append(f"The seed is lost: {twin.name} and {each.name} {what}.")
-    return found
+                faults.append(f"The seed is lost: {twin.name} and {each.name} {what}.")
+    return faults
 
 
 def _shares(pairs: Sequence[tuple[CellResult, CellResult]], shared: Sequence[Shared]) -> str:
@@ -233,6 +233,6 @@ def _low_entropy(arms: Sequence[Sequence[CellResult]]) -> str | None:
 
 def late_entropy(entry: CellResult) -> float:
     """The median entropy over the last third of the steps; NaN where it was not logged."""
-    found = entry.curves.get("entropy")
-    series = found.series().finite if found is not None else None
+    curve = entry.curves.get("entropy")
+    series = curve.series().finite if curve is not None else None
     return float(np.median(late_part(series).values)) if series is not None and len(series) else float("nan")

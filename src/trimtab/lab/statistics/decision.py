@@ -172,5 +172,5 @@ def seeds_needed(distance: float, spread: float, level: float, power: float = PO
     z = normal.inv_cdf((1 + level) / 2)
     if distance <= 0:
         return None
-    found = ((z + normal.inv_cdf(power)) * spread / distance) ** 2 + z**2 / 2
-    return None if found > MOST_SEEDS else max(2, math.ceil(found))
+    seeds = ((z + normal.inv_cdf(power)) * spread / distance) ** 2 + z**2 / 2
+    return None if seeds > MOST_SEEDS else max(2, math.ceil(seeds))

@@ -156,12 +156,12 @@ def _bisect(rising: Callable[[float], float]) -> float:
 
 
 def _checked(values: Numbers, least: int, who: str) -> Numbers:
-    found = np.asarray(values, dtype=np.float64)
-    if found.ndim != 1 or len(found) < least or not bool(np.isfinite(found).all()):
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.ndim != 1 or len(numbers) < least or not bool(np.isfinite(numbers).all()):
         raise InputError(
-            f"{who} needs {least} or more finite numbers in a row, got {found.size} values of shape {found.shape}."
+            f"{who} needs {least} or more finite numbers in a row, got {numbers.size} values of shape {numbers.shape}."
         )
-    return found
+    return numbers
 
 
 def roc_area(scores: Numbers, positive: NDArray[np.bool_]) -> float:
@@ -243,6 +243,6 @@ def survival_curve(lifetimes: Sequence[Lifetime], level: float = 0.95) -> list[S
     many, points = len(lifetimes), list[SurvivalPoint]()
     for step in sorted({0, last, *(each.steps for each in lifetimes)}):
         standing = sum(not each.fell or each.steps > step for each in lifetimes)
-        found = binomial_interval(standing, many, level)
-        points.append(SurvivalPoint(step, found.estimate, found.lower, found.upper))
+        share = binomial_interval(standing, many, level)
+        points.append(SurvivalPoint(step, share.estimate, share.lower, share.upper))
     return points

@@ -16,9 +16,9 @@ def colour(place: int, scheme: str = "light") -> tuple[int, int, int]:
     """The colour of a line by its place, from 0: hues by the golden angle, lightness moved until it can be seen."""
     hue, light = (place * 137.508) % 360 / 360, (0.42, 0.55, 0.34)[place % 3]
     step = -0.01 if scheme == "light" else 0.01
-    while contrast(found := _rgb(hue, light), CARDS[scheme]) < LEAST:
+    while contrast(shade := _rgb(hue, light), CARDS[scheme]) < LEAST:
         light += step
-    return found
+    return shade
 
 
 def _rgb(hue: float, light: float) -> tuple[int, int, int]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from trimtab.report.findings.faults import skipped_steps
 from trimtab.report.findings.filtering import FAR_APART, gate_names, is_starved, is_uncorrected
 from trimtab.report.findings.finding import Advice, Remedy, RunFinding
-from trimtab.report.findings.learning import skipped_steps
 from trimtab.report.findings.mismatch import EXACT
 from trimtab.report.findings.pace import whole_setting
 from trimtab.report.run import Run
@@ -189,6 +189,6 @@ REMEDIES: Mapping[Remedy, Callable[[Run, RunFinding], Advice]] = {
     "longer responses": longer_responses,
     "bounded weight": bounded_weight,
     "finer precision": finer_precision,
-    "recomputed cache": lambda run, found: Advice("rollout.in_flight=recompute", AT_AGE_0),
+    "recomputed cache": lambda run, finding: Advice("rollout.in_flight=recompute", AT_AGE_0),
     "smaller steps": smaller_steps,
 }

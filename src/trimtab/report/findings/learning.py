@@ -1,15 +1,11 @@
-"""Findings on what was learned: the verdict, what stands against calling a run healthy, and what broke away first."""
+"""Findings on what was learned: the verdict, what speaks against calling a run healthy, and what broke away first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from trimtab.config.kept_shares import STARVING
 from trimtab.report.findings import filtering
+from trimtab.report.findings.faults import Fault, faults
 from trimtab.report.findings.finding import FindingLevel, Remedy, RunFinding
 from trimtab.report.findings.judged import (
     AFTER,
@@ -22,10 +18,10 @@ from trimtab.report.findings.judged import (
 )
 from trimtab.report.findings.signs import EarlySign, signs, warnings_of
 from trimtab.report.findings.verdict import FULL, QUICK, Dip, Verdict, reward_slack
-from trimtab.report.html import percent, plural, short_number
+from trimtab.report.html import plural, short_number
 from trimtab.report.metrics import METRICS
 from trimtab.report.run import Run
-from trimtab.report.series import LAST_STEP, Series
+from trimtab.report.series import LAST_STEP
 
 
 def verdict_word(run: Run) -> str:
@@ -59,7 +55,7 @@ def is_at_the_top(curve: JudgedCurve) -> bool:
 
 
 def verdict_finding(run: Run) -> Iterator[RunFinding]:
-    """What became of the run: its curve, and what stands against calling it healthy."""
+    """What became of the run: its curve, and what speaks against calling it healthy."""
     curve = judged(run)
     outcome = curve.verdict
     if outcome.word == "unknown":
@@ -154,10 +150,10 @@ def curve_dips(run: Run) -> Iterator[RunFinding]:
     curve = judged(run)
     outcome = curve.verdict
     said = outcome.low[0] if outcome.low else None
-    found = sorted((dip for dip in curve.dips if dip.low[0] != said), key=lambda dip: -dip.depth)
-    if not found:
+    unsaid = sorted((dip for dip in curve.dips if dip.low[0] != said), key=lambda dip: -dip.depth)
+    if not unsaid:
         return
-    deepest, *others = found
+    deepest, *others = unsaid
     also = "; ".join(_dip_text(dip) for dip in others[:2])
     more = f" Also: {also}." if also else ""
     jumped = any(deepest.before[0] - AFTER <= sign.onset.step <= deepest.back[0] for sign in mismatch_jumps(run))
@@ -305,68 +301,3 @@ def _before_text(step: int, fallen: int) -> str:
         if step == fallen
         else f"{plural(fallen - step, 'step')} before the fall was seen"
     )
-
-
-UNENDED = 0.5
-"""Share of responses that never end from which most rewards judge a fragment."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something that stands against calling a run healthy, as a clause with its number."""
-
-    kind: Literal["starving", "skipped", "selection", "endless", "gradients"]
-    clause: str
-
-
-def faults(run: Run) -> list[Fault]:
-    """Every fault of a run; none: nothing stands against it."""
-    return [fault for find in FAULTS if (fault := find(run))]
-
-
-def _few_kept(run: Run) -> Fault | None:
-    kept = run.series("kept_fraction").median
-    return Fault("starving", f"the gates keep {percent(kept)} of the tokens (median)") if kept < STARVING else None
-
-
-def _skipped_updates(run: Run) -> Fault | None:
-    steps, count = skipped_steps(run), len(run.series("train/skipped").finite)
-    return (
-        Fault("skipped", f"{len(steps)} of {count} updates were skipped")
-        if len(steps) > filtering.SKIPPED * count
-        else None
-    )
-
-
-def skipped_steps(run: Run) -> Series:
-    """Steps without an update, those apart where every group agreed: there was nothing to learn, and nothing is wrong."""
-    part, groups = run.series("train/skipped").finite, run.series("advantage/groups")
-    alike = run.series("advantage/zero_variance_groups")
-    shared, at, also = np.intersect1d(groups.steps, alike.steps, return_indices=True)
-    agreed = shared[alike.values[also] >= np.maximum(groups.values[at], 1)]
-    stays = (part.values > 0) & ~np.isin(part.steps, agreed)
-    return Series(part.steps[stays], part.values[stays])
-
-
-def _selection_fault(run: Run) -> Fault | None:
-    grave = any(found.level == "alarm" for found in filtering.selection_bias(run))
-    return Fault("selection", "the filter keeps wrong answers more often than right ones") if grave else None
-
-
-def _endless_responses(run: Run) -> Fault | None:
-    share = run.series("rollout/truncated").median
-    return Fault("endless", f"{percent(share)} of the responses never end (median)") if share > UNENDED else None
-
-
-def _bad_gradients(run: Run) -> Fault | None:
-    norm = run.series("train/grad_norm").values
-    return Fault("gradients", "gradients were not finite") if len(norm) and not np.isfinite(norm).all() else None
-
-
-FAULTS: tuple[Callable[[Run], Fault | None], ...] = (
-    _few_kept,
-    _skipped_updates,
-    _selection_fault,
-    _endless_responses,
-    _bad_gradients,
-)

@@ -142,7 +142,7 @@ def dips(curve: Series, *, floor: float, slack: Slack) -> list[Dip]:
 
     0.92, 0.78, 0.73, 0.74, 0.91 after values of about 0.92, on 256 problems: one dip, from 0.92 to 0.73 and back at 0.91.
     """
-    part, found, place = curve.finite, list[Dip](), 1
+    part, ended, place = curve.finite, list[Dip](), 1
     while place < len(part):
         usual = float(np.median(part.values[max(0, place - LOCAL) : place]))
         if not is_lower(usual, float(part.values[place]), floor, slack):
@@ -153,6 +153,6 @@ def dips(curve: Series, *, floor: float, slack: Slack) -> list[Dip]:
         if back is None:
             break
         low = place + int(np.argmin(later[:back]))
-        found.append(Dip(_point(part, place - 1), _point(part, low), _point(part, place + back)))
+        ended.append(Dip(_point(part, place - 1), _point(part, low), _point(part, place + back)))
         place += back + 1
-    return found
+    return ended
