@@ -114,6 +114,54 @@ def test_open_instruct_has_no_mask_so_that_a_tool_s_zero_stands_as_it_is(tmp_pat
     assert any("no mask" in note for note in batch.origin.notes)
 
 
+def sglang_answer(**meta: Any) -> dict[str, Any]:
+    """As sglang 0.5.21 answers `/generate`, without what is not read."""
+    told = {
+        "finish_reason": {"type": "length", "length": 3},
+        "prompt_tokens": 2,
+        "weight_version": "4",
+        "num_retractions": 0,
+        "output_token_logprobs": [[-0.5, 6, None], [-1.0, 0, None], [-1.5, 1, None]],
+        "weight_versions": [{"version": "3", "start": 0, "end": 2}, {"version": "4", "start": 2, "end": 3}],
+    }
+    return {"output_ids": [6, 0, 1], "meta_info": told | meta}
+
+
+def test_sglang_names_a_version_per_token_and_of_the_prompt_its_length(tmp_path: Path):
+    batch = load([made.jsonl(tmp_path / "answers.jsonl", [sglang_answer()])])
+    assert batch.origin.framework == "sglang"
+    assert batch.tokens is None
+    assert "tokens" in batch.origin.absent
+    assert batch.trained.tolist() == [False, False, True, True, True]
+    assert batch.behavior is not None
+    assert batch.versions is not None
+    assert batch.behavior[2:].tolist() == [-0.5, -1.0, -1.5]
+    assert batch.versions.tolist() == [-1, -1, 3, 3, 4]
+    assert batch.finish == ("length",)
+    assert any("not renormalised" in note for note in batch.origin.notes)
+
+
+@pytest.mark.parametrize(
+    "log_probs", [[-0.25, -0.75, -1.25], [[-0.25, -2.0], [-3.0, -0.75], [-1.25]]], ids=["selected", "support"]
+)
+def test_sglang_s_log_probs_over_a_mask_come_before_those_without(tmp_path: Path, log_probs: list[Any]):
+    mask = {"output_token_sampling_mask": [[6, 9], [4, 0], [1]], "output_token_sampling_logprobs": log_probs}
+    answer = {"input_ids": [7, 8], **sglang_answer(**mask)}
+    batch = load([made.jsonl(tmp_path / "answers.jsonl", [answer])])
+    assert batch.tokens is not None
+    assert batch.behavior is not None
+    assert batch.tokens.tolist() == [7, 8, 6, 0, 1]
+    assert batch.behavior[2:].tolist() == [-0.25, -0.75, -1.25]
+
+
+def test_sglang_s_log_probs_of_other_tokens_are_refused(tmp_path: Path):
+    others = sglang_answer(output_token_logprobs=[[-0.5, 6, None], [-1.0, 5, None], [-1.5, 1, None]])
+    batch = load([made.jsonl(tmp_path / "answers.jsonl", [sglang_answer(), others])])
+    assert any(
+        "1 record could not be read" in note and "others than its 3 tokens" in note for note in batch.origin.notes
+    )
+
+
 def test_nemo_rl_of_2025_has_neither_tokens_nor_mask(tmp_path: Path):
     record = {
         "content": ["a"],

@@ -27,7 +27,9 @@ from tests.waiting import LIMIT, until
 from trimtab.errors import RunError
 from trimtab.train.backends.servers import ServersBackend
 from trimtab.train.engines.sglang import client
+from trimtab.train.engines.sglang.server import SglangServers
 from trimtab.train.messages import Group, Job, Sampling
+from trimtab.train.weights.files import FileWeights
 
 PYTHON = Path(".venv-sglang/bin/python").absolute()
 pytestmark = [
@@ -48,6 +50,19 @@ def jobs_of(version: int, sampling: Sampling, count: int = 8) -> list[Job]:
 
 def models_of(*, tied: bool) -> list[Any]:
     return [policy(seed, tied=tied) for seed in range(VERSIONS + 1)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of one that serves run after run, as those that somebody else started do; keys of the run before are still there."""
+    folder = tmp_path_factory.mktemp("sglang")
+    asked = rollout(engine="sglang-server", samples=4, sglang={"python": str(PYTHON)})
+    kind = SglangServers(policy(0, tied=True).config, asked, FileWeights(), stop=[], threads=1)
+    process = kind.start(folder, folder / "log")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRIMTAB_SGLANG_KEY", str(kind._key))
+        yield process.address
+    process.close()
 
 
 def started(models: list[Any], folder: Path, **changes: Any) -> ServersBackend:
@@ -78,13 +93,13 @@ def over_versions(backend: ServersBackend, models: list[Any], sampling: Sampling
 
 
 @pytest.mark.parametrize(
-    ("in_flight", "sampling", "tied"),
+    ("in_flight", "sampling"),
     [
-        ("keep_cache", Sampling(), True),
-        ("keep_cache", CUT, False),
-        ("recompute", Sampling(), False),
-        ("recompute", Sampling(0.7), True),
-        ("finish", Sampling(), True),
+        ("keep_cache", Sampling()),
+        ("keep_cache", CUT),
+        ("recompute", Sampling()),
+        ("recompute", Sampling(0.7)),
+        ("finish", Sampling()),
     ],
     ids=["kept", "kept-cut", "anew", "anew-tempered", "finished"],
 )
@@ -94,11 +109,11 @@ def test_log_probs_are_those_of_each_token_and_version(
     capsys: pytest.CaptureFixture[str],
     in_flight: str,
     sampling: Sampling,
-    tied: bool,
+    server: str,
 ) -> None:
-    models = models_of(tied=tied)
+    models = models_of(tied=True)
     cut = {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}
-    backend = started(models, tmp_path, in_flight=in_flight, slots=16, **cut)
+    backend = started(models, tmp_path, in_flight=in_flight, slots=16, servers=(server,), **cut)
     end.append(backend)
     groups = over_versions(backend, models, sampling)
     kept = in_flight == "keep_cache"
@@ -126,7 +141,7 @@ def test_log_probs_are_those_of_each_token_and_version(
 def test_keys_shared_over_versions_stop_the_run(
     end: list[ServersBackend], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models = models_of(tied=True)
+    models = models_of(tied=False)
     asked_of = client.asked_of
     monkeypatch.setattr(client, "asked_of", lambda *given: asked_of(*given) | {"extra_key": "always"})
     backend = started(models, tmp_path)

@@ -19,6 +19,7 @@ from trimtab.records.dumps.reader import DumpFile, DumpReader
 from trimtab.records.dumps.roll import ROLL
 from trimtab.records.dumps.room import REMEDY, Meter, RoomError
 from trimtab.records.dumps.row import DumpRow, Gathering, without_fills
+from trimtab.records.dumps.sglang import SGLANG
 from trimtab.records.dumps.skyrl import SKYRL
 from trimtab.records.dumps.slime import SLIME_RANKS, SLIME_ROLLOUT, SLIME_TRAIN
 from trimtab.records.dumps.text_only import AREAL, MS_SWIFT, TRL
@@ -28,7 +29,7 @@ from trimtab.records.saved import Origin, SavedBatch
 READERS: tuple[DumpReader, ...] = (
     *(OWN_RUN, RECORDED, NEMO_RL, NEMO_RL_FIRST, PRIME_RL_TRACES, PRIME_RL_EXPORT, VERIFIERS, OPEN_INSTRUCT),
     *(SLIME_TRAIN, SLIME_RANKS, MILES_LOSS, SLIME_ROLLOUT, MILES_DASHBOARD, SKYRL, VERL_QUEUE, VERL_PROTO, VERL_TEXT),
-    *(ROLL, AREAL, TRL, MS_SWIFT, BY_COLUMNS),
+    *(ROLL, AREAL, TRL, MS_SWIFT, SGLANG, BY_COLUMNS),
 )
 """Every reader, in the order in which a file is tried; of one family the one that knows most comes first."""
 DUMP_FRAMEWORKS = tuple(dict.fromkeys(reader.framework for reader in READERS))
