@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,9 +15,9 @@ from trimtab.dialects.registry import COMMANDS, DIALECTS, SIGNATURES
 from trimtab.dialects.sources.flags import keys_of
 from trimtab.dialects.sources.grammar import ShellError
 from trimtab.dialects.sources.launch import Launch, NamedFile, launches
-from trimtab.dialects.sources.python_calls import OTHER_TRAINING, TRAINED, PythonScript
-from trimtab.dialects.sources.python_flow import Flow, Made, MadeConfig, WorkError, alike
-from trimtab.dialects.sources.python_ways import walk
+from trimtab.dialects.sources.python_calls import OTHER_TRAINING, TRAINED
+from trimtab.dialects.sources.python_flow import Flow, Made, MadeConfig, WorkError
+from trimtab.dialects.sources.python_statements import walk
 from trimtab.dialects.sources.unknown import Holes, Unknown, without_marks
 from trimtab.errors import ConfigFileError
 
@@ -48,14 +48,14 @@ def from_python(text: str, path: str) -> list[Launch]:
 def _launches(module: ast.Module) -> list[Launch]:
     holes = Holes()
     script = walk(module, holes, by_defaults=True)
-    if not script.texts and not script.flow.of("made"):
+    if not script.texts and not script.of("config"):
         script = walk(module, holes, by_defaults=False)  # what it trains stands behind an argument
     own = settings_made(script)
     imports = _imports(module)
     first = module.body[0].lineno if module.body else 1
     said = _commands(ast.get_docstring(module, clean=False) or "", first)
     program = next((each for each in imports if each.partition(".")[0] in KNOWN), imports[0] if imports else "")
-    handed = tuple(NamedFile("**", each) for each in script.flow.of("handed"))
+    handed = tuple(NamedFile("**", each) for each in script.of("handed"))
     found: list[Launch] = []
     for each in said:
         keys = {**own, **each.keys} if own else each.keys
@@ -77,17 +77,16 @@ def _launches(module: ast.Module) -> list[Launch]:
 # ── the settings that count ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def settings_made(script: PythonScript) -> dict[str, Any]:
+def settings_made(flow: Flow) -> dict[str, Any]:
     """The keys of all objects that count, over defaults of parsers and below what is assigned elsewhere."""
-    flow = script.flow
-    found = flow.of("default")
+    found: dict[str, Any] = flow.of("default")
     kinds = [
-        replace(one, keys={f"{prefix}{key}": value for key, value in one.keys.items()})
-        for each in _chosen(flow).values()
-        for prefix, one in ((place and f"{place}.", alike(configs, flow)) for place, configs in each.items())
+        replace(one, keys={f"{place and f'{place}.'}{key}": value for key, value in one.keys.items()})
+        for place, numbers in _chosen(flow)
+        for one in [flow.alike(numbers)]
     ]
     for is_trained in (False, True):
-        found |= _together([each for each in kinds if _counts(each) is is_trained], flow)
+        found |= _together([each for each in kinds if bool(TRAINED.search(each.kind)) is is_trained], flow)
     for key, value in flow.of("key").items():
         held = next((each for each in kinds if key in each.keys), None)
         is_other = held is not None and not flow.work.same(held.keys[key], value)
@@ -95,46 +94,35 @@ def settings_made(script: PythonScript) -> dict[str, Any]:
     return found
 
 
-def _counts(config: MadeConfig) -> bool:
-    """Whether a class is named for what is corrected; its settings hold where another class has one of the name."""
-    return TRAINED.search(config.kind) is not None
-
-
-def _chosen(flow: Flow) -> dict[str, dict[str, list[MadeConfig]]]:
-    """The objects of each kind that count, by their place in others where that tells several apart.
+def _chosen(flow: Flow) -> list[tuple[str, list[int]]]:
+    """The objects that count, those of one kind together, by their place in others where that tells several apart.
 
     Those handed to a trainer, where that is seen; and none that only stand in an object that is not chosen.
     """
-    made, used = flow.of("made"), flow.of("used").keys()
-    if any(TRAINED.search(kind) for kind in made):
-        made = {kind: each for kind, each in made.items() if not OTHER_TRAINING.fullmatch(kind)}
-    places = {each: _inner(flow, each) for numbers in made.values() for each in numbers}
-    nested = {each for inner in places.values() for each in inner}
-    tops = {kind: [each for each in numbers if each in used or each not in nested] for kind, numbers in made.items()}
-    pending = [each for numbers in tops.values() for each in [one for one in numbers if one in used] or numbers]
-    reached: dict[int, str] = {}
+    made: dict[int, MadeConfig] = flow.of("config")
+    if any(TRAINED.search(each.kind) for each in made.values()):
+        made = {number: each for number, each in made.items() if not OTHER_TRAINING.fullmatch(each.kind)}
+    inner = {
+        number: [(one, key) for key, value in each.keys.items() if isinstance(value, Made) for one in value.numbers]
+        for number, each in made.items()
+    }
+    nested = {one for each in inner.values() for one, _ in each}
+    used = {each.kind for each in made.values() if each.is_used}
+    pending = [
+        number for number, each in made.items() if each.is_used or (each.kind not in used and number not in nested)
+    ]
+    reached = dict.fromkeys(pending, "")
     while pending:
-        each = pending.pop()
-        place = reached.setdefault(each, "")
-        inner = {one: name for one, name in places.get(each, {}).items() if one not in reached}
-        reached |= {one: f"{place}.{name}" if place else name for one, name in inner.items()}
-        pending += inner
-    return {kind: _by_place(flow, numbers, reached) for kind, numbers in made.items()}
-
-
-def _inner(flow: Flow, number: int) -> dict[int, str]:
-    """The objects that stand in one, by the key they stand under."""
-    keys = flow.config(number).keys
-    return {value.number: key for key, value in keys.items() if isinstance(value, Made)}
-
-
-def _by_place(flow: Flow, numbers: Iterable[int], reached: Mapping[int, str]) -> dict[str, list[MadeConfig]]:
-    """The objects of one kind by where they stand; without a place where all stand in one."""
-    found: dict[str, list[MadeConfig]] = {}
-    for each in numbers:
-        if each in reached:
-            found.setdefault(reached[each], []).append(flow.config(each))
-    return found if len(found) > 1 else dict(zip([""], found.values(), strict=False))
+        number = pending.pop()
+        for one, key in inner.get(number, ()):
+            if one not in reached:
+                reached[one] = f"{reached[number]}.{key}".lstrip(".")
+                pending.append(one)
+    places: dict[str, dict[str, list[int]]] = {}
+    for number, each in made.items():
+        if number in reached:
+            places.setdefault(each.kind, {}).setdefault(reached[number], []).append(number)
+    return [(place if len(each) > 1 else "", numbers) for each in places.values() for place, numbers in each.items()]
 
 
 def _together(configs: Iterable[MadeConfig], flow: Flow) -> dict[str, Any]:

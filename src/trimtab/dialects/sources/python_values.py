@@ -1,19 +1,18 @@
-"""What an expression of a Python script comes to, where its parts are literals or names bound to them."""
+"""What an expression of a Python script comes to, where its parts are literals or names bound to them; and what its calls do."""
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from trimtab.dialects.sources.python_flow import GONE, MOST_SIZE, Flow, Made
+from trimtab.dialects.sources.python_calls import REST, Call, as_text, result_of
+from trimtab.dialects.sources.python_flow import GONE, MOST_SIZE, Flow, Made, Parsed, PythonFunction
 from trimtab.dialects.sources.unknown import HOLE, Unknown
 
 LONGEST = 100_000
 DEEPEST = 60
-PARSERS = ("parse_args", "parse_known_args", "parse_args_into_dataclasses", "parse_args_and_config", "entrypoint")
-"""Methods that return the arguments of a script."""
 NUMBERS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -34,13 +33,8 @@ COMPARED: dict[type, Callable[[Any, Any], bool]] = {
     ast.In: lambda one, other: one in other,
     ast.NotIn: lambda one, other: one not in other,
 }
-REST = "**"
-"""The key of a mapping under which another stands that it takes in and that is not known."""
 TOO_LARGE = "which is larger than settings are"
-
-
-class Parsed(Unknown):
-    """What a parser of arguments returned: unknown as a whole, its attributes known by their defaults."""
+COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 def dotted_name(node: ast.AST) -> str:
@@ -57,24 +51,25 @@ def dotted_name(node: ast.AST) -> str:
     return ".".join([node.id, *reversed(parts)])
 
 
-def value_of(node: ast.expr, flow: Flow, line: int, depth: int = 0) -> Any:
-    """The value of an expression; Unknown by the name it depends on."""
-    if depth > DEEPEST:
-        return Unknown("an expression nested too deeply", line)
+def value_of(node: ast.expr, flow: Flow) -> Any:
+    """The value of an expression, whose calls are taken once; Unknown by the name it depends on."""
+    if flow.depth > DEEPEST:
+        return flow.unknown("an expression nested too deeply")
     flow.work.charge()
-    rule = RULES.get(type(node))
-    found = rule(node, flow, line, depth + 1) if rule else NotImplemented
+    flow.depth += 1
+    found = RULES.get(type(node), _parts)(node, flow)
+    flow.depth -= 1
     if isinstance(found, list | dict) and flow.work.size(found) > MOST_SIZE:
-        return Unknown(_short(node), line, TOO_LARGE)
-    return Unknown(_short(node), line, "which is not worked out here") if found is NotImplemented else found
+        return flow.unknown(_short(node), TOO_LARGE)
+    return flow.unknown(_short(node), "which is not worked out here") if found is NotImplemented else found
 
 
-def test_of(node: ast.expr, flow: Flow, line: int) -> bool | None:
+def test_of(node: ast.expr, flow: Flow) -> bool | None:
     """Whether a test holds, where the script itself says so."""
     if dotted_name(node).rpartition(".")[2] == "TYPE_CHECKING":
         return False
     before, flow.is_testing = flow.is_testing, True
-    value = value_of(node, flow, line)
+    value = value_of(node, flow)
     flow.is_testing = before
     return None if _is_open(value) else bool(value)
 
@@ -86,96 +81,127 @@ def _is_open(value: Any) -> bool:
     return isinstance(value, Unknown) or (isinstance(value, str) and HOLE.search(value) is not None)
 
 
-def _constant(node: Any, flow: Flow, line: int, depth: int) -> Any:
-    del flow, line, depth
+def _parts(node: ast.AST, flow: Flow) -> Any:
+    """An expression of any other form: its parts are looked at for what their calls do."""
+    before = flow.scopes
+    inner = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Lambda | COMPREHENSIONS):
+        own = stored(*inner) if not isinstance(node, ast.Lambda) else (each.arg for each in parameters(node.args))
+        inner.sort(key=lambda each: not isinstance(each, ast.comprehension))
+        flow.scopes = (flow.number(), *before)
+        for name in own:
+            flow.bind(name, flow.unknown(name))
+    for each in inner:
+        if isinstance(each, ast.expr) and not isinstance(getattr(each, "ctx", None), ast.Store):
+            value_of(each, flow)
+        elif isinstance(each, ast.comprehension):
+            _parts(each, flow)
+    flow.scopes = before
+    return NotImplemented
+
+
+def parameters(given: ast.arguments) -> Iterator[ast.arg]:
+    """Every parameter of a function."""
+    yield from (*given.posonlyargs, *given.args, *given.kwonlyargs)
+    yield from (each for each in (given.vararg, given.kwarg) if each is not None)
+
+
+def stored(*nodes: ast.AST) -> Iterator[str]:
+    """The names that are bound somewhere inside."""
+    inner = (each for node in nodes for each in ast.walk(node))
+    return (each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+
+
+def _constant(node: Any, flow: Flow) -> Any:
+    del flow
     return NotImplemented if isinstance(node.value, bytes | complex) or node.value is ... else node.value
 
 
-def _name(node: Any, flow: Flow, line: int, depth: int) -> Any:
-    del depth
+def _name(node: Any, flow: Flow) -> Any:
     found = flow.name(node.id)
-    return Unknown(node.id, line) if found is GONE else found
+    return flow.unknown(node.id) if found is GONE else found
 
 
-def _attribute(node: Any, flow: Flow, line: int, depth: int) -> Any:
+def _walrus(node: Any, flow: Flow) -> Any:
+    value = value_of(node.value, flow)
+    flow.bind(node.target.id, value)
+    return value
+
+
+def _attribute(node: Any, flow: Flow) -> Any:
     """`args.beta`: the default of that argument, where the script's own parser has it; `config.beta`: as it was made."""
-    held = value_of(node.value, flow, line, depth)
+    held = value_of(node.value, flow)
     found = GONE
     if isinstance(held, Parsed):
         found = flow["parsed", node.attr] if flow.by_defaults or not flow.is_testing else GONE
     elif isinstance(held, Made):
-        found = flow.config(held.number).keys.get(node.attr, GONE)
+        found = flow.alike(held.numbers).keys.get(node.attr, GONE)
     return NotImplemented if found is GONE else found
 
 
-def _list_value(node: Any, flow: Flow, line: int, depth: int) -> Any:
+def _list_value(node: Any, flow: Flow) -> Any:
     found: list[Any] = []
     for each in node.elts:
-        inner = value_of(each.value if isinstance(each, ast.Starred) else each, flow, line, depth)
+        inner = value_of(each.value if isinstance(each, ast.Starred) else each, flow)
         if not isinstance(each, ast.Starred):
             found.append(inner)
         elif isinstance(inner, list):
             found += cast("list[Any]", inner)
         else:
-            found.append(Unknown(_short(each.value), line, several=True))
+            found.append(flow.unknown(_short(each.value), several=True))
         flow.work.charge(1)
     return found
 
 
-def _dictionary(node: Any, flow: Flow, line: int, depth: int) -> Any:
+def _dictionary(node: Any, flow: Flow) -> Any:
     found: dict[Any, Any] = {}
     for key, value in zip(node.keys, node.values, strict=True):
-        inner = value_of(value, flow, line, depth)
-        if key is None:
-            found |= cast("dict[Any, Any]", inner) if isinstance(inner, dict) else {REST: inner}
-            continue
-        name = value_of(key, flow, line, depth)
-        if isinstance(name, str):
+        name = REST if key is None else value_of(key, flow)
+        inner = value_of(value, flow)
+        if key is None and isinstance(inner, dict):
+            found |= cast("dict[Any, Any]", inner)
+        elif isinstance(name, str):
             found[name] = inner
         elif isinstance(name, Unknown):
-            found[REST] = Unknown(_short(key), line)
+            found[REST] = flow.unknown(name.name)
     return found
 
 
-def _text_value(node: Any, flow: Flow, line: int, depth: int) -> Any:
+def _text_value(node: Any, flow: Flow) -> Any:
     """An f-string; what is unknown in it stays as a hole."""
     parts: list[str] = []
     for each in node.values:
         if isinstance(each, ast.Constant):
             parts.append(str(each.value))
             continue
-        value = (
-            value_of(each.value, flow, line, depth) if each.format_spec is None else Unknown(_short(each.value), line)
-        )
+        value = value_of(each.value, flow)
+        value = value if each.format_spec is None else flow.unknown(_short(each.value))
         parts.append(as_text(value, flow, f"{{{value.name}}}" if isinstance(value, Unknown) else ""))
     return "".join(parts)[:LONGEST]
 
 
-def as_text(value: Any, flow: Flow, name: str = "") -> str:
-    """A value inside a text: a hole where it is unknown."""
-    flow.work.charge(flow.work.size(value))
-    if not isinstance(value, Unknown):
-        return str(value)
-    return flow.holes.hole(name or value.name, value.line, value.why, value.several, value.maybe)
+def _operation(node: Any, flow: Flow) -> Any:
+    return combined(node.op, value_of(node.left, flow), value_of(node.right, flow), flow)
 
 
-def _sum(node: Any, flow: Flow, line: int, depth: int) -> Any:
-    left, right = value_of(node.left, flow, line, depth), value_of(node.right, flow, line, depth)
-    if isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, Unknown):
+def combined(sign: ast.operator, left: Any, right: Any, flow: Flow) -> Any:
+    """Two values added, subtracted and so on; NotImplemented where that is not worked out."""
+    adds = isinstance(sign, ast.Add)
+    if adds and isinstance(left, list) and isinstance(right, Unknown):
         return [*cast("list[Any]", left), Unknown(right.name, right.line, right.why, several=True)]
     if isinstance(left, Unknown) or isinstance(right, Unknown):
-        if isinstance(node.op, ast.Add) and (isinstance(left, str) or isinstance(right, str)):
+        if adds and (isinstance(left, str) or isinstance(right, str)):
             return f"{as_text(left, flow)}{as_text(right, flow)}"[:LONGEST]
         return left if isinstance(left, Unknown) else right
-    if isinstance(node.op, ast.BitOr) and isinstance(left, dict) and isinstance(right, dict):
+    if isinstance(sign, ast.BitOr) and isinstance(left, dict) and isinstance(right, dict):
         return cast("dict[Any, Any]", left) | cast("dict[Any, Any]", right)
-    if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, str | list):
+    if adds and type(left) is type(right) and isinstance(left, str | list):
         flow.work.charge((len(left) + len(right)) // 100 + 1)
         joined = left + right
         return joined if len(joined) <= LONGEST else NotImplemented
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return NotImplemented
-    return _number(type(node.op), left, right)
+    return _number(type(sign), left, right)
 
 
 def _number(sign: type, left: float, right: float) -> Any:
@@ -189,8 +215,8 @@ def _number(sign: type, left: float, right: float) -> Any:
         return NotImplemented
 
 
-def _unary_value(node: Any, flow: Flow, line: int, depth: int) -> Any:
-    value = value_of(node.operand, flow, line, depth)
+def _unary_value(node: Any, flow: Flow) -> Any:
+    value = value_of(node.operand, flow)
     if isinstance(node.op, ast.Not):
         return NotImplemented if _is_open(value) else not value
     if isinstance(node.op, ast.USub) and isinstance(value, int | float):
@@ -198,97 +224,44 @@ def _unary_value(node: Any, flow: Flow, line: int, depth: int) -> Any:
     return value if isinstance(value, Unknown) else NotImplemented
 
 
-def _compared(node: Any, flow: Flow, line: int, depth: int) -> Any:
+def _compared(node: Any, flow: Flow) -> Any:
     """`a == b`, where both are known."""
-    if len(node.ops) != 1:
+    one, *others = [value_of(each, flow) for each in (node.left, *node.comparators)]
+    flow.work.charge(sum(map(flow.work.size, (one, *others))))
+    if len(others) > 1 or _is_open(one) or _is_open(others[0]):
         return NotImplemented
-    one, other = value_of(node.left, flow, line, depth), value_of(node.comparators[0], flow, line, depth)
-    flow.work.charge(flow.work.size(one) + flow.work.size(other))
     try:
-        return NotImplemented if _is_open(one) or _is_open(other) else COMPARED[type(node.ops[0])](one, other)
+        return COMPARED[type(node.ops[0])](one, others[0])
     except TypeError:
         return NotImplemented
 
 
-def _chained(node: Any, flow: Flow, line: int, depth: int) -> Any:
+def _chained(node: Any, flow: Flow) -> Any:
     """`a and b`, `a or b`: as far as what stands in front decides."""
-    value: Any = None
+    value, is_known = None, True
     for each in node.values:
-        value = value_of(each, flow, line, depth)
-        if _is_open(value):
-            return NotImplemented
-        if bool(value) == isinstance(node.op, ast.Or):
+        value = value_of(each, flow)
+        is_known = is_known and not _is_open(value)
+        if is_known and bool(value) == isinstance(node.op, ast.Or):
             break
-    return value
+    return value if is_known else NotImplemented
 
 
-def _either(node: Any, flow: Flow, line: int, depth: int) -> Any:
+def _either(node: Any, flow: Flow) -> Any:
     """`a if test else b`: known where the test is, or where both agree."""
-    test = test_of(node.test, flow, line)
+    test = test_of(node.test, flow)
     if test is not None:
-        return value_of(node.body if test else node.orelse, flow, line, depth)
-    one, other = value_of(node.body, flow, line, depth), value_of(node.orelse, flow, line, depth)
-    return (
-        one if flow.work.same(one, other) else Unknown(_short(node), line, "of which the file does not say which holds")
-    )
+        return value_of(node.body if test else node.orelse, flow)
+    one, other = value_of(node.body, flow), value_of(node.orelse, flow)
+    is_same = flow.work.same(one, other)
+    return one if is_same else flow.unknown(_short(node), "of which the file does not say which holds")
 
 
-def _call(node: Any, flow: Flow, line: int, depth: int) -> Any:
-    if id(node) in flow.results:
-        return flow.results[id(node)]
-    name = dotted_name(node.func)
-    if name.rpartition(".")[2] in PARSERS:
-        return Parsed(f"{name}()", line)
-    if name == "dict" and len(node.args) <= 1:
-        keys: list[ast.expr | None] = [None] * len(node.args)
-        keys += [None if word.arg is None else ast.Constant(word.arg) for word in node.keywords]
-        values = [*node.args, *(word.value for word in node.keywords)]
-        return _dictionary(ast.Dict(keys, values), flow, line, depth)
-    if name in ("float", "int", "str", "bool") and len(node.args) == 1 and not node.keywords:
-        return _cast(name, value_of(node.args[0], flow, line, depth), flow)
-    if name.endswith(("environ.get", "getenv")):
-        return Unknown(f"the environment variable {_short(node.args[0])}" if node.args else name, line)
-    return _method(node, flow, line, depth) if isinstance(node.func, ast.Attribute) else NotImplemented
-
-
-def _cast(name: str, value: Any, flow: Flow) -> Any:
-    if _is_open(value):
-        return value
-    flow.work.charge(flow.work.size(value))
-    try:
-        return {"float": float, "int": int, "str": str, "bool": bool}[name](value)
-    except (TypeError, ValueError, OverflowError):
-        return NotImplemented
-
-
-def _method(node: Any, flow: Flow, line: int, depth: int) -> Any:
-    """Methods that leave what they are called on as it is."""
-    held = value_of(node.func.value, flow, line, depth)
-    if node.func.attr == "strip" and not node.args and isinstance(held, str):
-        return held.strip()
-    if node.func.attr == "copy" and not node.args and isinstance(held, list | dict):
-        return cast("list[Any] | dict[Any, Any]", held).copy()
-    if node.func.attr == "join" and len(node.args) == 1 and isinstance(held, str):
-        words = value_of(node.args[0], flow, line, depth)
-        if isinstance(words, list):
-            return held.join(as_text(each, flow) for each in cast("list[Any]", words))[:LONGEST]
-    if node.func.attr == "get" and node.args and isinstance(held, dict):
-        key = value_of(node.args[0], flow, line, depth)
-        known = cast("dict[Any, Any]", held)
-        if isinstance(key, str) and REST not in known:
-            return known[key] if key in known else _default(node, flow, line, depth)
-    return NotImplemented
-
-
-def _default(node: Any, flow: Flow, line: int, depth: int) -> Any:
-    return value_of(node.args[1], flow, line, depth) if len(node.args) > 1 else None
-
-
-def _item(node: Any, flow: Flow, line: int, depth: int) -> Any:
+def _item(node: Any, flow: Flow) -> Any:
     """One item of a list or dictionary; a variable of the environment by its name."""
+    held, key = value_of(node.value, flow), value_of(node.slice, flow)
     if dotted_name(node.value).endswith("environ"):
-        return Unknown(f"the environment variable {_short(node.slice)}", line)
-    held, key = value_of(node.value, flow, line, depth), value_of(node.slice, flow, line, depth)
+        return flow.unknown(f"the environment variable {_short(node.slice)}")
     try:
         if isinstance(held, dict):
             return cast("dict[Any, Any]", held)[key]
@@ -298,8 +271,34 @@ def _item(node: Any, flow: Flow, line: int, depth: int) -> Any:
         return NotImplemented
 
 
-def _inner(node: Any, flow: Flow, line: int, depth: int) -> Any:
-    return value_of(node.value, flow, line, depth)
+def _inner(node: Any, flow: Flow) -> Any:
+    return value_of(node.value, flow)
+
+
+def _call(node: ast.Call, flow: Flow) -> Any:
+    """A call: of a function of the script its result, else what a rule says."""
+    held = value_of(node.func.value if isinstance(node.func, ast.Attribute) else node.func, flow)
+    line, flow.line = flow.line, node.lineno
+    shown = [dotted_name(each) or _short(each) for each in node.args]
+    call = Call(dotted_name(node.func), node.lineno, held, shown=shown)
+    for each in node.args:
+        is_open = isinstance(each, ast.Starred)
+        value = value_of(each.value if is_open else each, flow)
+        call.args.append(flow.unknown(_short(each), several=True) if is_open else value)
+    for word in node.keywords:
+        value = value_of(word.value, flow)
+        if word.arg is not None:
+            call.named[word.arg] = value
+        elif isinstance(value, dict):
+            call.named.update(cast("dict[str, Any]", value))
+        else:
+            call.named[REST] = value
+        if word.arg is None and (not isinstance(value, dict) or REST in value):
+            call.rest.append(dotted_name(word.value) or "…")
+    is_followed = isinstance(held, PythonFunction) and isinstance(node.func, ast.Name)
+    found = flow.follow(call, held, flow) if is_followed else result_of(call, flow)
+    flow.line = line
+    return found
 
 
 RULES: dict[type, Any] = {
@@ -310,7 +309,7 @@ RULES: dict[type, Any] = {
     ast.Tuple: _list_value,
     ast.Dict: _dictionary,
     ast.JoinedStr: _text_value,
-    ast.BinOp: _sum,
+    ast.BinOp: _operation,
     ast.UnaryOp: _unary_value,
     ast.Compare: _compared,
     ast.BoolOp: _chained,
@@ -318,7 +317,7 @@ RULES: dict[type, Any] = {
     ast.Call: _call,
     ast.Subscript: _item,
     ast.Await: _inner,
-    ast.NamedExpr: _inner,
+    ast.NamedExpr: _walrus,
 }
 
 
