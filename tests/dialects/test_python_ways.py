@@ -206,6 +206,16 @@ def test_a_function_called_once_makes_its_object_with_what_it_is_given(tmp_path:
     assert keys_of(tmp_path, inside) == {"epsilon": 0.3, "beta": 0.2}
 
 
+def test_what_a_script_trains_before_it_exits_is_read(tmp_path: Path) -> None:
+    main = "def main():\n    if u():\n        sys.exit(1)\n    GRPOTrainer(args=GRPOConfig(epsilon=0.3))\n"
+    for end in ("sys.exit(main())", "raise SystemExit(main())", "main()\n    os._exit(0)", "main()"):
+        found = keys_of(tmp_path, f"import sys\n{main}if __name__ == '__main__':\n    {end}\n")
+        assert found == {"epsilon": 0.3}
+    one = "    GRPOTrainer(args=GRPOConfig(epsilon={}))\n    exit()\n"
+    both = f"if u():\n{one.format(0.2)}else:\n{one.format(0.4)}"
+    assert why(keys_of(tmp_path, both)["epsilon"]) == BRANCHES
+
+
 def test_a_function_called_twice_makes_two_objects(tmp_path: Path) -> None:
     make = "def make(eps):\n    return GRPOConfig(epsilon=eps, beta=0.1)\n\n"
     found = keys_of(tmp_path, f"{make}a = make(0.2)\nb = make(0.4)\n")

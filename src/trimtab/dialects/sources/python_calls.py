@@ -205,8 +205,8 @@ def _variable(call: Call, flow: Flow) -> Any:
 
 def _argument(call: Call, flow: Flow) -> Any:
     """An argument of the script's parser, with its default."""
-    long = next((each for each in call.args if isinstance(each, str) and each.startswith("--")), None)
-    if long is not None:
+    long = next((each for each in call.args if isinstance(each, str) and each.startswith("--")), "")
+    if long and not HOLE.search(long):
         said = call.settings(flow)
         value = said.get("default", {"store_true": False, "store_false": True}.get(str(said.get("action"))))
         name = said["dest"] if isinstance(said.get("dest"), str) else flag_name(long)

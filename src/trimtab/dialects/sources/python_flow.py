@@ -123,6 +123,8 @@ class Flow:
         """Those being walked through, the outermost first."""
         self.exits: dict[str, list[State]] = {}
         """The states in which ways leave the innermost function, loop and `try` half-way."""
+        self.ended: list[State] = []
+        """Those in which the script ends."""
         self._met: dict[frozenset[int], tuple[int, str]] = {}
         """Objects of which each way makes one, with the line where the ways begin and why they differ."""
         self._last = 0

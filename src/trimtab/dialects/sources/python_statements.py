@@ -23,7 +23,7 @@ DEEPEST = 12
 CALL = 20
 """What following a call counts for, in values to work out."""
 FUNCTIONS = "which functions of the script set differently"
-EXITS = {"exit", "quit", "sys.exit", "os._exit", "os.abort"}
+EXITS = {"exit", "quit", "sys.exit", "os._exit", "os.abort", "SystemExit"}
 RESULT = ("name", -1, "what a function returns")
 
 
@@ -34,7 +34,8 @@ def walk(module: ast.Module, holes: Holes, *, by_defaults: bool) -> Flow:
     """
     flow = Flow(holes, _call_result, by_defaults=by_defaults)
     flow.bind("__name__", "__main__")
-    block(module.body, flow)
+    if not block(module.body, flow) and flow.ended:
+        flow.join(flow.ended, 1)
     calls = (each.func for each in ast.walk(module) if isinstance(each, ast.Call))
     named = {each.id for each in calls if isinstance(each, ast.Name)}
     for is_root in (True, False):
@@ -48,9 +49,10 @@ def block(body: Iterable[ast.stmt], flow: Flow) -> bool:
     """Walk through statements; whether what stands behind them is reached."""
     for node in body:
         flow.work.charge()
-        flow.line = node.lineno
+        flow.line, count = node.lineno, len(flow.ended)
         if RULES.get(type(node), _expressions)(node, flow) is False:
             return False
+        del flow.ended[count:]  # where the script goes on too, an exit says nothing of what it trains
     return True
 
 
@@ -59,8 +61,12 @@ def _expressions(node: ast.AST, flow: Flow) -> bool:
     for each in ast.iter_child_nodes(node):
         if isinstance(each, ast.expr):
             value_of(each, flow)
-    call = node.value if isinstance(node, ast.Expr) else None
-    return not (isinstance(call, ast.Call) and dotted_name(call.func) in EXITS)
+    call = getattr(node, "value", None)
+    ended = call if isinstance(call, ast.Call) else node.exc if isinstance(node, ast.Raise) else None
+    ends = ended is not None and dotted_name(ended) in EXITS
+    if ends:
+        flow.ended.append(flow.fork())
+    return not ends
 
 
 # ── what is assigned ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -304,9 +310,10 @@ def _define(node: Any, flow: Flow) -> None:
     defaults = {name.arg: value_of(value, flow) for name, value in pairs if value is not None}
     scopes = tuple(each for each in flow.scopes if each not in flow.class_scopes)  # methods do not see them
     is_generator = any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(node))
-    name = f"{node.name}()"
-    flow.functions.append(PythonFunction(name, node.lineno, "", False, (), "", node, scopes, defaults, is_generator))
-    flow.bind(node.name, flow.functions[-1])
+    more: Any = {"node": node, "scopes": scopes, "defaults": defaults, "is_generator": is_generator}
+    function = PythonFunction(f"{node.name}()", node.lineno, **more)
+    flow.functions.append(function)
+    flow.bind(node.name, function)
 
 
 def _class(node: ast.ClassDef, flow: Flow) -> None:
@@ -377,7 +384,7 @@ def _body(function: PythonFunction, given: dict[str, Any], flow: Flow) -> Any:
     if id(node) in flow.stack or len(flow.stack) >= DEEPEST:
         return GONE
     start, before = flow.fork(), (flow.scopes, flow.exits, flow.line, flow.depth, flow.is_testing)
-    ways: list[State] = []
+    ways, count = list[State](), len(flow.ended)
     flow.stack.append(id(node))
     flow.exits, flow.depth, flow.is_testing = {"function": ways}, 0, False
     flow.scopes = (flow.number(), *function.scopes)
@@ -387,8 +394,9 @@ def _body(function: PythonFunction, given: dict[str, Any], flow: Flow) -> Any:
         ways.append(flow.state | {RESULT: None})
     flow.stack.pop()
     flow.scopes, flow.exits, flow.line, flow.depth, flow.is_testing = before
-    flow.join(ways or [start | {RESULT: GONE}], node.lineno)
-    found = flow.state.pop(RESULT)
+    flow.join(ways or flow.ended[count:] or [start], node.lineno)
+    del flow.ended[count:]
+    found = flow.state.pop(RESULT, GONE)
     is_mixed = type(found) is Unknown and found.name == RESULT[-1]
     return Unknown(function.name, found.line, found.why) if is_mixed else found
 
