@@ -21,7 +21,7 @@ $ trimtab explain --metric train/ois
 ```
 
 Prefixes such as `train/` and suffixes such as `/avg` may be left on or off; a name of several frameworks gets a line for each, an unknown
-one the nearest.
+one the nearest. [`trimtab report LOG`](logs.md) reads whole logs by these rows.
 
 r is the ratio of the pair and ℓ its logarithm, ρ the ratio of the loss, w the weight; `*` stands for what settings fill. Under *ours* a `−`
 means the opposite sign, `1 −` the complement, `≈` that pair, mask or a bound differ, `log ≥` that the logarithm bounds it from above. A row

@@ -126,7 +126,7 @@ def navigation() -> list[Any]:
                 {TITLES["how-to"]: parts("how-to")},
                 {TITLES["plugins"]: parts("plugins")},
                 {TITLES["scale"]: parts("scale")},
-                *there("audit.md", "training.md", "lab.md", "live.md"),
+                *there("audit.md", "logs.md", "training.md", "lab.md", "live.md"),
                 {"Notebooks": ["notebooks/which_correction_acts.ipynb", "notebooks/from_a_verl_file.ipynb"]},
             ]
         },

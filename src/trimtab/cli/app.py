@@ -134,13 +134,15 @@ In the first line of a YAML file, editors with a YAML language server then compl
     ),
     "report": CommandRow(
         "train:report",
-        "Write the report of a run, or one page that compares several.",
+        "Write the report of a run, or one page that compares several; or say what a log shows.",
         """Examples:
 
 \b
   trimtab report runs/chain-0001
   trimtab report runs/chain-0001 runs/chain-0002 -o compare.html
-  trimtab report runs/chain-0001 --charts figures""",
+  trimtab report runs/chain-0001 --charts figures
+  trimtab report wandb/run-abc/run-abc.wandb
+  trimtab report train.log --from verl -o page.html --fail-on certain""",
     ),
     "audit": CommandRow(
         "audit:audit",

@@ -159,25 +159,56 @@ def _safe_streams() -> Generator[None]:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run directories, finished or not.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN|LOG", help="Run directories, finished or not; or logs of other trainers, files or folders."
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--output",
             metavar="FILE",
-            help="Where to write. Default: RUN/report.html, or compare.html for several runs.",
+            help="Where to write. Default: RUN/report.html, or compare.html for several runs; no page for logs.",
         ),
     ] = None,
     charts: Annotated[
         Path | None, typer.Option("--charts", metavar="DIR", help="Also write each chart as an SVG file there.")
     ] = None,
+    framework: Annotated[
+        str | None,
+        typer.Option("--from", metavar="NAME", help="Logs: whose names they hold. Recognised if you leave it out."),
+    ] = None,
+    mapped: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="OURS=THEIRS", help="Logs: a name of yours for a metric of ours; repeatable."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Logs: print JSON.")] = False,
+    fail_on: Annotated[
+        str | None,
+        typer.Option("--fail-on", metavar="certain", help="Logs: exit with 1 if something is certainly wrong."),
+    ] = None,
 ) -> None:
-    """Write the report of a run, or one page that compares several.
+    """Write the report of a run, or one page that compares several; or say what logs of other trainers show.
 
     For one run: what became of it, why, and what to try. For several: verdicts side by side, curves over each other, and the
     settings in which they differ. The page is one HTML file that needs no network.
+
+    For logs (W&B's local files, TensorBoard, trainer_state.json, JSON Lines, trackio, MLflow's folders, consoles of verl, slime, miles and
+    OpenRLHF): what was measured, what moved first, what is certain by arithmetic, and what curves cannot tell.
     """
+    is_log = [not (path / "run.json").is_file() for path in runs]
+    if any(is_log):
+        if not all(is_log):
+            raise ConfigError("report needs either run directories or logs, got both. Call it for each.")
+        if charts is not None:
+            raise ConfigError("--charts needs run directories, got logs. -o writes a page with their curves.")
+        from trimtab.cli.report_log import report_logs  # with numpy
+
+        report_logs(runs, out, framework=framework, mapped=mapped or [], as_json=as_json, fail_on=fail_on)
+        return
     from trimtab.report import write_charts, write_comparison, write_report
 
     page = write_report(runs[0], out) if len(runs) == 1 else write_comparison(runs, out or Path("compare.html"))
