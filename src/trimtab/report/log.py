@@ -11,7 +11,7 @@ import numpy as np
 
 from trimtab.errors import ConfigError, UnknownNameError, nearest
 from trimtab.logged.names import LoggedName, Relation, framework_logging, logged_names, rows_of
-from trimtab.records.logs import Curve, Log, read_log_files
+from trimtab.records.logs import Log, LoggedCurve, read_log_files
 from trimtab.report.findings.signs import WATCHED, WatchedCurve, predictors
 from trimtab.report.html import short_number
 from trimtab.report.metrics import METRICS
@@ -175,7 +175,7 @@ def _rank(row: LoggedName) -> int:
     return EXACTNESS.index(row.relation)
 
 
-def _as_ours(curve: Curve, row: LoggedName) -> Series:
+def _as_ours(curve: LoggedCurve, row: LoggedName) -> Series:
     """The curve by step, the last of several values at one step, in our sign."""
     steps = np.frombuffer(curve.steps, dtype=np.int64)
     values = np.frombuffer(curve.values, dtype=np.float64)

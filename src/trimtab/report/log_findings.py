@@ -201,7 +201,7 @@ class LoggedSettings:
     lines: tuple[str, ...]
 
 
-def settings_of(read: ReadLog, most: int = 3) -> LoggedSettings | None:
+def logged_settings(read: ReadLog, most: int = 3) -> LoggedSettings | None:
     """What `explain` says of the settings in a log; None where it holds none that can be read."""
     if not read.log.settings:
         return None

@@ -15,7 +15,7 @@ from trimtab.report.draw.figure import DrawnChart, draw_chart, figures_html
 from trimtab.report.draw.palette import both_rules, rules
 from trimtab.report.html import escape_html, plural, short_number
 from trimtab.report.log import CALLED, ReadLog, lab_sentence
-from trimtab.report.log_findings import certain, settings_of
+from trimtab.report.log_findings import certain, logged_settings
 from trimtab.report.metrics import METRICS
 from trimtab.report.page import END, chart_page
 
@@ -41,7 +41,7 @@ def log_lines(read: ReadLog) -> tuple[str, Lines]:
     config = ", settings found" if log.settings else ""
     head = f"{read.title}   {log.kind}{title} ({read.known} of {len(log.curves)} names known)   {plural(log.steps, 'step')}{config}"
     found = certain(read)
-    settings = settings_of(read)
+    settings = logged_settings(read)
     lines: Lines = [
         ("measured", _measured(read)),
         ("first", [*_moves(read), *([lab_sentence(read)] if lab_sentence(read) else [])]),
@@ -101,7 +101,7 @@ def _next(read: ReadLog) -> str:
 
 def log_json(read: ReadLog) -> dict[str, Any]:
     """The same for programs."""
-    settings = settings_of(read)
+    settings = logged_settings(read)
     curves: dict[str, Any] = {}
     for metric in read.measured:
         name, row = read.rows[metric]

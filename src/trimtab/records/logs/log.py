@@ -22,7 +22,7 @@ SPECIAL = {
 """Numbers as loggers write them that JSON does not know."""
 
 
-class Curve(NamedTuple):
+class LoggedCurve(NamedTuple):
     """Values at steps, in the order in which they were written."""
 
     steps: array[int]
@@ -36,7 +36,7 @@ class Log:
     path: Path
     kind: str
     """Who wrote it: W&B, JSON Lines, verl's console, …"""
-    curves: Mapping[str, Curve]
+    curves: Mapping[str, LoggedCurve]
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The trainer's own settings; empty where the log does not hold them."""
     notes: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Log:
         return len({step for curve in self.curves.values() for step in curve.steps})
 
 
-def number(value: object) -> float | None:
+def logged_number(value: object) -> float | None:
     """A logged value as a number; None for any other."""
     if isinstance(value, (int, float)):
         try:
@@ -60,8 +60,8 @@ def number(value: object) -> float | None:
     return SPECIAL.get(value.lower()) if isinstance(value, str) else None
 
 
-class Rows:
-    """Rows of values by step; those with the same names are gathered together, so that a long log costs little."""
+class LoggedRows:
+    """LoggedRows of values by step; those with the same names are gathered together, so that a long log costs little."""
 
     def __init__(self) -> None:
         self._by_names: dict[tuple[str, ...], tuple[list[int], list[tuple[object, ...]]]] = {}
@@ -72,21 +72,25 @@ class Rows:
         steps.append(step)
         rows.append(tuple(row.values()))
 
-    def curves(self) -> dict[str, Curve]:
+    def curves(self) -> dict[str, LoggedCurve]:
         """Every name that has a number."""
-        found: dict[str, Curve] = {}
+        found: dict[str, LoggedCurve] = {}
         for names, (steps, rows) in self._by_names.items():
             for name, column in zip(names, zip(*rows, strict=True), strict=True):
                 _extend(found, name, steps, column)
         return {name: curve for name, curve in found.items() if curve.values}
 
 
-def _extend(found: dict[str, Curve], name: str, steps: Sequence[int], column: Sequence[object]) -> None:
-    curve = found.setdefault(name, Curve(array("q"), array("d")))
+def _extend(found: dict[str, LoggedCurve], name: str, steps: Sequence[int], column: Sequence[object]) -> None:
+    curve = found.setdefault(name, LoggedCurve(array("q"), array("d")))
     try:
         values = array("d", column)  # pyright: ignore[reportArgumentType, reportCallIssue] (other types are the error below)
     except (TypeError, OverflowError):
-        pairs = [(step, value) for step, each in zip(steps, column, strict=True) if (value := number(each)) is not None]
+        pairs = [
+            (step, value)
+            for step, each in zip(steps, column, strict=True)
+            if (value := logged_number(each)) is not None
+        ]
         curve.steps.extend(step for step, _ in pairs)
         curve.values.extend(value for _, value in pairs)
     else:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
 from trimtab.installed import install_command
-from trimtab.records.logs.log import MOST_LINE, Curve, Log, Rows, flat
+from trimtab.records.logs.log import MOST_LINE, Log, LoggedCurve, LoggedRows, flat
 
 SQLITE = b"SQLite format 3\0"
 MOST_INSTRUCTIONS = 20_000
@@ -43,11 +43,11 @@ def trackio_logs(path: Path) -> list[Log]:
             if "metrics" not in tables:
                 return []
             settings = _trackio_settings(base) if "configs" in tables else {}
-            runs: dict[str, Rows] = {}
+            runs: dict[str, LoggedRows] = {}
             for run, step, text in base.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id"):
                 row = _json(text)
                 if isinstance(row, dict) and isinstance(step, int) and len(runs) < MOST_RUNS:
-                    runs.setdefault(str(run), Rows()).add(step, dict(flat(row)))
+                    runs.setdefault(str(run), LoggedRows()).add(step, dict(flat(row)))
     except (sqlite3.Error, OverflowError) as error:
         raise RecordError(f"{path} needs to be trackio's database, got one that cannot be read: {error}.") from None
     return [Log(path, "trackio", rows.curves(), settings.get(run, {}), name=run) for run, rows in runs.items()]
@@ -73,9 +73,9 @@ def mlflow_logs(path: Path) -> list[Log]:
 
 
 def _mlflow_log(run: Path) -> Log:
-    curves: dict[str, Curve] = {}
+    curves: dict[str, LoggedCurve] = {}
     for file in islice(_files(run / "metrics"), MOST_CURVES):
-        curve = Curve(array("q"), array("d"))
+        curve = LoggedCurve(array("q"), array("d"))
         with suppress(OSError, ValueError, OverflowError), opened(file) as lines:
             while line := lines.readline(1000):
                 _, value, step = line.split()[:3]
@@ -104,8 +104,8 @@ def tensorboard_log(path: Path) -> Log:
         ) from error
     events: Any = module.EventAccumulator(str(path), size_guidance={"scalars": 0, "tensors": 0})
     events.Reload()
-    curves: dict[str, Curve] = {}
+    curves: dict[str, LoggedCurve] = {}
     for name in islice(events.Tags()["scalars"], MOST_CURVES):
         rows = events.Scalars(name)
-        curves[str(name)] = Curve(array("q", (row.step for row in rows)), array("d", (row.value for row in rows)))
+        curves[str(name)] = LoggedCurve(array("q", (row.step for row in rows)), array("d", (row.value for row in rows)))
     return Log(path, "TensorBoard", curves)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from trimtab.config.safe_yaml import opened
-from trimtab.records.logs.log import MOST_LINE, Curve, Log, Rows, flat, number
+from trimtab.records.logs.log import MOST_LINE, Log, LoggedCurve, LoggedRows, flat, logged_number
 
 STEPS = (
     "step",
@@ -39,7 +39,7 @@ MOST_DICT = 1_000_000
 
 def json_lines_log(path: Path) -> Log | None:
     """One mapping a line; None where the first lines are none."""
-    rows, damaged, count = Rows(), 0, 0
+    rows, damaged, count = LoggedRows(), 0, 0
     with opened(path) as file:
         for line in _lines(file):
             row = _mapping(line)
@@ -54,7 +54,7 @@ def json_lines_log(path: Path) -> Log | None:
     return Log(path, "JSON Lines", _without_steps(rows), notes=notes)
 
 
-def _add_row(rows: Rows, row: Mapping[str, object], count: int) -> None:
+def _add_row(rows: LoggedRows, row: Mapping[str, object], count: int) -> None:
     inner = row.get("data")
     if isinstance(inner, Mapping):  # verl's file logger
         row = {"step": row.get("step"), **cast("Mapping[str, object]", inner)}
@@ -69,7 +69,7 @@ def _step(value: object) -> int | None:
     """A step as an integer; ms-swift writes `10/500`."""
     if type(value) is int and abs(value) < 2**53:
         return value
-    found = number(value.partition("/")[0] if isinstance(value, str) else value)
+    found = logged_number(value.partition("/")[0] if isinstance(value, str) else value)
     if found is None and isinstance(value, str) and value.partition("/")[0].isdecimal():
         found = float(value.partition("/")[0][:15])
     return int(found) if found is not None and abs(found) < 2**53 else None
@@ -106,20 +106,20 @@ def trainer_state_log(path: Path) -> Log | None:
     history = cast("dict[str, Any]", state).get("log_history") if isinstance(state, dict) else None
     if not isinstance(history, list):
         return None
-    rows = Rows()
+    rows = LoggedRows()
     for count, row in enumerate(cast("list[object]", history), 1):
         if isinstance(row, dict):
             _add_row(rows, cast("dict[str, object]", row), count)
     return Log(path, "trainer_state.json", _without_steps(rows))
 
 
-def _without_steps(rows: Rows) -> dict[str, Curve]:
+def _without_steps(rows: LoggedRows) -> dict[str, LoggedCurve]:
     return {name: curve for name, curve in rows.curves().items() if name not in STEPS}
 
 
 def console_log(path: Path) -> Log | None:
     """The console of verl, slime, miles or OpenRLHF; None where no line of theirs is there."""
-    rows, kinds = Rows(), dict[str, int]()
+    rows, kinds = LoggedRows(), dict[str, int]()
     settings: dict[str, Any] = {}
     printed: list[str] | None = []  # the dict of settings, line by line; None once it is over
     with opened(path) as file:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trimtab.config.safe_yaml import opened
-from trimtab.records.logs.log import MOST_LINE, Curve, Log
+from trimtab.records.logs.log import MOST_LINE, Log, LoggedCurve
 
 MAGIC = b":W&B"
 BLOCK, FRAME = 32768, 7
@@ -124,13 +124,13 @@ def _add_history(columns: dict[bytes, tuple[array[int], list[bytes]]], history: 
         column[1].append(value)
 
 
-def _curves(columns: dict[bytes, tuple[array[int], list[bytes]]]) -> dict[str, Curve]:
-    found: dict[str, Curve] = {}
+def _curves(columns: dict[bytes, tuple[array[int], list[bytes]]]) -> dict[str, LoggedCurve]:
+    found: dict[str, LoggedCurve] = {}
     for key, (steps, texts) in columns.items():
         name = "/".join(part.decode(errors="replace") for part in PART.findall(key))
         if not name.startswith("_"):
             with suppress(ValueError):
-                found[name] = Curve(steps, array("d", (float(text.strip(b'"')) for text in texts)))
+                found[name] = LoggedCurve(steps, array("d", (float(text.strip(b'"')) for text in texts)))
     return found
 
 
