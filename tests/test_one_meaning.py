@@ -18,6 +18,9 @@ ROLES = {
     "loss_of": r"dialects/frameworks/\w+\.py",
     "advantage_of": r"dialects/frameworks/\w+\.py",
     "correction": r"logged/\w+\.py",
+    "asked_of": r"train/engines/(vllm|sglang)/\w+\.py",  # each project's servers
+    "check_run": r"train/engines/(vllm|sglang)/\w+\.py",
+    "head_of": r"train/engines/(vllm|sglang)/\w+\.py",
     "loss": r"(logged|plugins)/\w+\.py",  # a framework's loss, under the name its users write
 }
 # The fast form carries the names of the plain form, which it mirrors.
@@ -33,7 +36,7 @@ STEMS_LEFT: dict[str, str] = {
     "lab": "page panels verdict",
     "losses": "policy",
     "report": "compare rollouts run",
-    "train": "engine files judge protocol sampling scoring",
+    "train": "engine files judge protocol sampling scoring server",
 }
 CONSTANTS_LEFT: dict[str, str] = {
     "advantage": "AGREE NAMED NEEDED OUTCOMES ROUNDING",
@@ -46,7 +49,7 @@ CONSTANTS_LEFT: dict[str, str] = {
     ),
     "lab": "CURVES ERROR EXACT FIRST GRACE HEAD OWN",
     "report": "ENOUGH FIRST_STEP KINDS PER_TOKEN QUIET REMEDIES",
-    "train": "CAUSES CHUNK DTYPES LEAVE LINGER LOOK MEMORY POLL READERS ROOM SCHEMA START VERIFIERS",
+    "train": "CAUSES CHUNK DTYPES LEAVE LINGER LOOK MEMORY MOST_TOKENS POLL READERS ROOM SCHEMA START VERIFIERS",
 }
 WITHOUT_MEANING = {"__init__", "__main__", "table"}
 # What a file for a framework calls its tables (TRIED, LOSS) is one interface too.

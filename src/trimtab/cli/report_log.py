@@ -20,7 +20,7 @@ from trimtab.report.write import drawing, write_page
 MOST_LOGS = 4
 """That a terminal shows in full."""
 MOST_CHARACTERS = 400
-STYLES = {"certain": "bold", "first": "bold"}
+HEADINGS = {"certain": "bold", "first": "bold"}
 
 
 def report_logs(
@@ -61,5 +61,5 @@ def _lines(read: ReadLog) -> list[RenderableType]:
         for place, line in enumerate(said):
             label = heading if place == 0 else ""
             cut = line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
-            lines.append(Text.assemble((f"  {label:<10}", STYLES.get(heading, "dim")), cut))
+            lines.append(Text.assemble((f"  {label:<10}", HEADINGS.get(heading, "dim")), cut))
     return lines

@@ -18,10 +18,10 @@ from trimtab.report.metrics import METRICS
 from trimtab.report.run import EMPTY
 from trimtab.report.series import LAST_STEP, Onset, Series, onsets
 
-CLIPPED = "policy/clip_high + policy/clip_low"
+CLIP_FRACTION = "policy/clip_high + policy/clip_low"
 EXACTNESS: Sequence[Relation] = ("same", "negative", "complement", "near", "bound")
 """Which of several names of one metric is taken."""
-CALLED = {
+IN_WORDS = {
     "drift/k3": "mismatch KL",
     "drift/kl": "mismatch KL (k1)",
     "drift/abs_log_r": "mean |log ratio|",
@@ -31,7 +31,7 @@ CALLED = {
     "weight/ess": "effective sample size",
     "weight/mean": "mean weight",
     "ratio/mean": "mean ratio",
-    CLIPPED: "clip fraction",
+    CLIP_FRACTION: "clip fraction",
     "policy/k1": "KL of the update",
     "policy/entropy": "entropy",
     "staleness/oldest_mean": "age of the oldest token",
@@ -54,7 +54,7 @@ GAP = (
 """What measures sampler against trainer."""
 MORE_WATCHED = (
     WatchedCurve("drift/abs_log_r", "rise", 3.0, 0.05),
-    WatchedCurve(CLIPPED, "rise", 5.0, 0.1),
+    WatchedCurve(CLIP_FRACTION, "rise", 5.0, 0.1),
 )
 """What logs have where they lack a watched metric: |ℓ| rises by the root of what k3 rises by."""
 LOST = 0.5
@@ -102,7 +102,7 @@ class ReadLog:
     @property
     def measured(self) -> list[str]:
         """The metrics of ours that the log has, the most telling first."""
-        return [*(name for name in CALLED if name in self.rows), *sorted(self.rows.keys() - CALLED.keys())]
+        return [*(name for name in IN_WORDS if name in self.rows), *sorted(self.rows.keys() - IN_WORDS.keys())]
 
     @cached_property
     def moves(self) -> list[Move]:
@@ -194,7 +194,7 @@ def _words(watch: WatchedCurve, onset: Onset) -> str:
         if np.isfinite(change) and change < 1e4
         else watch.way
     )
-    return f"{CALLED.get(watch.metric) or METRICS[watch.metric].name} {times}"
+    return f"{IN_WORDS.get(watch.metric) or METRICS[watch.metric].name} {times}"
 
 
 def reward_fall(series: Series) -> Move | None:

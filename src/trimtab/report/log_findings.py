@@ -15,7 +15,7 @@ from trimtab.dialects.sources.opening import OpenedFile
 from trimtab.errors import ConfigError, ConfigWarning
 from trimtab.explain.words import formulas
 from trimtab.report.html import short_number
-from trimtab.report.log import CLIPPED, GAP, ReadLog
+from trimtab.report.log import CLIP_FRACTION, GAP, ReadLog
 from trimtab.report.series import Series
 
 LEAST_STEPS = 10
@@ -54,8 +54,8 @@ def certain(read: ReadLog) -> list[Certain]:
 
 
 def _idle_clip(read: ReadLog) -> Iterator[Certain]:
-    clip, far = read.series(CLIPPED).finite, read.series("drift/k3").finite
-    row = read.row(CLIPPED)
+    clip, far = read.series(CLIP_FRACTION).finite, read.series("drift/k3").finite
+    row = read.row(CLIP_FRACTION)
     sees_sampler = row is not None and "sampler" in row.pair and "old" not in row.pair
     if len(clip) < LEAST_STEPS or clip.values.any() or sees_sampler or not far.median > FAR:
         return
@@ -126,7 +126,7 @@ def _together(one: Series, other: Series) -> tuple[np.ndarray, np.ndarray]:
     return one.values[first], other.values[second]
 
 
-STUCK = (
+NEVER_CONSTANT = (
     "drift/k3",
     "drift/kl",
     "drift/abs_log_r",
@@ -138,7 +138,7 @@ STUCK = (
 
 
 def _stuck(read: ReadLog) -> Iterator[Certain]:
-    series = {name: read.series(name).finite for name in STUCK if name in read.rows}
+    series = {name: read.series(name).finite for name in NEVER_CONSTANT if name in read.rows}
     repeated: dict[int, int] = {}
     moving = [
         each for each in series.values() if len(each) > LEAST_STEPS and len(np.unique(each.values)) > len(each) // 2

@@ -14,12 +14,12 @@ from trimtab.report.draw.chart import Chart, ChartLine
 from trimtab.report.draw.figure import DrawnChart, draw_chart, figures_html
 from trimtab.report.draw.palette import both_rules, rules
 from trimtab.report.html import escape_html, plural, short_number
-from trimtab.report.log import CALLED, ReadLog, lab_sentence
+from trimtab.report.log import IN_WORDS, ReadLog, lab_sentence
 from trimtab.report.log_findings import certain, logged_settings
 from trimtab.report.metrics import METRICS
 from trimtab.report.page import END, chart_page
 
-SHOWN = 6
+MOST_SHOWN = 6
 """Curves, moves and inferences that a terminal shows."""
 MOST_SETTINGS = 200
 NOT_SAYABLE = (
@@ -45,7 +45,7 @@ def log_lines(read: ReadLog) -> tuple[str, Lines]:
     lines: Lines = [
         ("measured", _measured(read)),
         ("first", [*_moves(read), *([lab_sentence(read)] if lab_sentence(read) else [])]),
-        ("certain", [each.sentence for each in found[:SHOWN]] or ["Nothing: no curve contradicts another."]),
+        ("certain", [each.sentence for each in found[:MOST_SHOWN]] or ["Nothing: no curve contradicts another."]),
         ("settings", list(settings.lines) if settings else []),
         ("hidden", _hidden(read)),
         ("next", [_next(read)]),
@@ -63,7 +63,7 @@ def _title_of(read: ReadLog) -> str:
 def _measured(read: ReadLog) -> list[str]:
     """Start, end and range of the most telling curves, each with its logged name."""
     lines: list[str] = []
-    for metric in read.measured[:SHOWN]:
+    for metric in read.measured[:MOST_SHOWN]:
         name, row = read.rows[metric]
         part = read.series(metric).finite
         if len(part):
@@ -71,12 +71,14 @@ def _measured(read: ReadLog) -> list[str]:
             low, high = short_number(float(part.values.min())), short_number(float(part.values.max()))
             change = f"{first} → {last}, from {low} to {high}" if low != high else f"{first} throughout"
             same = "" if row.relation in ("same", "negative", "complement") else ", another pair, mask or bound"
-            lines.append(f"{CALLED.get(metric, metric)} ({name}{same}): {change}")
+            lines.append(f"{IN_WORDS.get(metric, metric)} ({name}{same}): {change}")
     return lines or ["No name in it is known. --map OURS=THEIRS names one, as --map drift/k3=my/kl."]
 
 
 def _moves(read: ReadLog) -> list[str]:
-    said = [f"{'step ' if place == 0 else ''}{move.step} {move.words}" for place, move in enumerate(read.moves[:SHOWN])]
+    said = [
+        f"{'step ' if place == 0 else ''}{move.step} {move.words}" for place, move in enumerate(read.moves[:MOST_SHOWN])
+    ]
     return [" · ".join(said)] if said else ["No curve broke away."]
 
 
@@ -178,13 +180,13 @@ def _charts(reads: Sequence[ReadLog], names: Sequence[str]) -> list[DrawnChart]:
     steps = [series.steps for read in reads for metric in read.rows if len(series := read.series(metric))]
     span = (min(int(each[0]) for each in steps), max(int(each[-1]) for each in steps)) if steps else (0, 1)
     charts: list[DrawnChart] = []
-    for metric in (name for name in CALLED if any(name in read.rows for read in reads)):
+    for metric in (name for name in IN_WORDS if any(name in read.rows for read in reads)):
         lines = [
             ChartLine(name, read.series(metric), colour_of(place))
             for place, (read, name) in enumerate(zip(reads, names, strict=True))
         ]
         shown = METRICS.get(metric)
-        title, scale = (shown.title, shown.scale) if shown else (CALLED[metric].capitalize(), FREE)
+        title, scale = (shown.title, shown.scale) if shown else (IN_WORDS[metric].capitalize(), FREE)
         note = ", ".join(dict.fromkeys(read.rows[metric][0] for read in reads if metric in read.rows))
         chart = Chart(f"log-{len(charts)}", title, note, lines, scale)
         charts += [] if chart.is_empty else [draw_chart(chart, span)]

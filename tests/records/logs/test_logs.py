@@ -21,7 +21,7 @@ import pytest
 
 from trimtab.errors import RecordError
 from trimtab.records.logs import Log, read_log_files
-from trimtab.records.logs.log import MOST_LINE
+from trimtab.records.logs.logged_curves import LONGEST_LINE
 
 DATA = Path(__file__).parent / "data"
 
@@ -230,7 +230,7 @@ def test_a_line_without_an_end_is_cut_and_numbers_beyond_all_bounds_are_infinite
     rows = [
         '{"step": 1, "x": 1' + "0" * 400 + "}",
         '{"step": 2, "x": "NaN"}',
-        "{" + " " * (2 * MOST_LINE),
+        "{" + " " * (2 * LONGEST_LINE),
         '{"step": 3, "x": 1e999}',
     ]
     path.write_text("\n".join(rows) + "\n")

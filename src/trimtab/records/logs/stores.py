@@ -16,7 +16,7 @@ from urllib.parse import quote
 from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
 from trimtab.installed import install_command
-from trimtab.records.logs.log import MOST_LINE, Log, LoggedCurve, LoggedRows, flat
+from trimtab.records.logs.logged_curves import LONGEST_LINE, Log, LoggedCurve, LoggedRows, flat
 
 SQLITE = b"SQLite format 3\0"
 MOST_INSTRUCTIONS = 20_000
@@ -60,7 +60,7 @@ def _trackio_settings(base: sqlite3.Connection) -> dict[str, dict[str, Any]]:
 
 def _json(text: object) -> Any:
     with suppress(ValueError, RecursionError):
-        return json.loads(text) if isinstance(text, (str, bytes)) and len(text) <= MOST_LINE else None
+        return json.loads(text) if isinstance(text, (str, bytes)) and len(text) <= LONGEST_LINE else None
     return None
 
 

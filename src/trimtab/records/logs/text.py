@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from trimtab.config.safe_yaml import opened
-from trimtab.records.logs.log import MOST_LINE, Log, LoggedCurve, LoggedRows, flat, logged_number
+from trimtab.records.logs.logged_curves import LONGEST_LINE, Log, LoggedCurve, LoggedRows, flat, logged_number
 
-STEPS = (
+STEP_NAMES = (
     "step",
     "_step",
     "global_step",
@@ -25,10 +25,10 @@ STEPS = (
 )
 """Under which name a row holds its step, the first that is there."""
 MOST_STATE = 1_000_000_000
-PREFIX = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|^\([^()]{1,120}?pid=\d+[^()]{0,120}\)\s?")
+DECORATION = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|^\([^()]{1,120}?pid=\d+[^()]{0,120}\)\s?")
 """Colours, and what Ray writes before the lines of a worker."""
 VERL = re.compile(r"(?:^|\s)step:(\d{1,15}) - (\S.*)")
-PYTHON = re.compile(r"(?<![\w-])(Global step|step|rollout) (\d{1,15}): \{(.*)")
+DICT_LINE = re.compile(r"(?<![\w-])(Global step|step|rollout) (\d{1,15}): \{(.*)")
 NUMBER = r"(?:np\.float\d+\(|np\.int\d+\(|tensor\()?(-?(?:\d[\d.]*(?:e[-+]?\d+)?|\.\d+|nan|inf))"
 VERL_PAIR = re.compile(rf"(?:^| - )([^\s:][^\s]*):{NUMBER}\)?(?= - |\s*$)", re.IGNORECASE)
 PYTHON_PAIR = re.compile(rf"['\"]([^'\"\\]{{1,200}})['\"]: {NUMBER}\b", re.IGNORECASE)
@@ -60,7 +60,7 @@ def _add_row(rows: LoggedRows, row: Mapping[str, object], count: int) -> None:
         row = {"step": row.get("step"), **cast("Mapping[str, object]", inner)}
     if dict in map(type, row.values()):
         row = dict(flat(row))
-    name = next((each for each in STEPS if each in row), None)
+    name = next((each for each in STEP_NAMES if each in row), None)
     step = None if name is None else _step(row[name])
     rows.add(count if step is None else step, row)
 
@@ -87,11 +87,11 @@ def _mapping(line: bytes) -> dict[str, Any] | None:
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """Lines that are not blank; one that is too long is cut, and what is left of it passed over."""
-    while line := file.readline(MOST_LINE):
+    while line := file.readline(LONGEST_LINE):
         whole = line.endswith(b"\n")
         if line.strip():
             yield line.strip()
-        while not whole and (rest := file.readline(MOST_LINE)):
+        while not whole and (rest := file.readline(LONGEST_LINE)):
             whole = rest.endswith(b"\n")
 
 
@@ -114,7 +114,7 @@ def trainer_state_log(path: Path) -> Log | None:
 
 
 def _without_steps(rows: LoggedRows) -> dict[str, LoggedCurve]:
-    return {name: curve for name, curve in rows.curves().items() if name not in STEPS}
+    return {name: curve for name, curve in rows.curves().items() if name not in STEP_NAMES}
 
 
 def console_log(path: Path) -> Log | None:
@@ -124,7 +124,7 @@ def console_log(path: Path) -> Log | None:
     printed: list[str] | None = []  # the dict of settings, line by line; None once it is over
     with opened(path) as file:
         for raw in _lines(file):
-            line = PREFIX.sub("", PREFIX.sub("", raw.decode(errors="replace").rstrip()))
+            line = DECORATION.sub("", DECORATION.sub("", raw.decode(errors="replace").rstrip()))
             if read := _console_row(line):
                 kind, step, row = read
                 kinds[kind] = kinds.get(kind, 0) + 1
@@ -143,7 +143,7 @@ def _console_row(line: str) -> tuple[str, int, dict[str, float]] | None:
     if found := VERL.search(line):
         pairs = [(name, float(value)) for name, value in VERL_PAIR.findall(found[2])]
         return ("verl", int(found[1]), dict(pairs)) if pairs else None
-    if found := PYTHON.search(line):
+    if found := DICT_LINE.search(line):
         pairs = [(name, float(value)) for name, value in PYTHON_PAIR.findall(found[3])]
         kind = "OpenRLHF" if found[1] == "Global step" else "slime or miles"
         return (kind, int(found[2]), dict(pairs)) if pairs else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trimtab.config.safe_yaml import opened
-from trimtab.records.logs.log import MOST_LINE, Log, LoggedCurve
+from trimtab.records.logs.logged_curves import LONGEST_LINE, Log, LoggedCurve
 
 MAGIC = b":W&B"
 BLOCK, FRAME = 32768, 7
@@ -57,7 +57,7 @@ def _records(file: BinaryIO, notes: list[str]) -> Iterator[bytes]:
             begun = [data] if kind == FIRST else [*begun, data]
             if kind == LAST:
                 yield b"".join(begun)
-            if kind == LAST or sum(map(len, begun)) > MOST_LINE:
+            if kind == LAST or sum(map(len, begun)) > LONGEST_LINE:
                 begun = []
         else:
             notes.append("The file ends in the middle of a record, or is damaged there.")

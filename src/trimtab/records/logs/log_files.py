@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trimtab.config.safe_yaml import opened
 from trimtab.errors import RecordError
-from trimtab.records.logs.log import MOST_BYTES, Log
+from trimtab.records.logs.logged_curves import LARGEST_LOG, Log
 from trimtab.records.logs.stores import SQLITE, mlflow_logs, tensorboard_log, trackio_logs
 from trimtab.records.logs.text import console_log, json_lines_log, trainer_state_log
 from trimtab.records.logs.wandb import MAGIC, wandb_log
@@ -17,7 +17,7 @@ READ = (
     "W&B's run-*.wandb, TensorBoard's event files, trainer_state.json, JSON Lines, trackio's database, MLflow's folders, "
     "and the consoles of verl, slime, miles and OpenRLHF"
 )
-EVENTS = b"brain.Event:"
+EVENT_FILE = b"brain.Event:"
 """What the first record of an event file holds."""
 MOST_FILES = 2000
 TEXT: tuple[Callable[[Path], Log | None], ...] = (json_lines_log, trainer_state_log, console_log)
@@ -39,15 +39,15 @@ def _file(path: Path) -> list[Log]:
     with opened(path) as file:
         head = file.read(4096)
         size = file.seek(0, 2)
-    if size > MOST_BYTES:
+    if size > LARGEST_LOG:
         raise RecordError(
-            f"{path} needs to be at most {MOST_BYTES / 1e9:g} GB, got {size / 1e9:.1f} GB. Pass a part of it."
+            f"{path} needs to be at most {LARGEST_LOG / 1e9:g} GB, got {size / 1e9:.1f} GB. Pass a part of it."
         )
     if head.startswith(MAGIC):
         return [wandb_log(path)]
     if head.startswith(SQLITE):
         return trackio_logs(path)
-    if EVENTS in head[:100]:
+    if EVENT_FILE in head[:100]:
         return [tensorboard_log(path)]
     if not head.strip(b"\0 \r\n\t"):
         return []
@@ -68,7 +68,7 @@ def _folder(path: Path) -> list[Log]:
         return logs
     files = [each for each in islice(sorted(path.rglob("*")), MOST_FILES) if each.is_file()]
     heads = {each: _head(each) for each in files}
-    folders = dict.fromkeys(each.parent for each, head in heads.items() if EVENTS in head[:100])
+    folders = dict.fromkeys(each.parent for each, head in heads.items() if EVENT_FILE in head[:100])
     logs = [tensorboard_log(folder) for folder in folders]
     wandb = [each for each, head in heads.items() if head.startswith(MAGIC)]
     if logs or wandb:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-MOST_BYTES = 4_000_000_000
+LARGEST_LOG = 4_000_000_000
 """Of a file; logs of a year are smaller."""
-MOST_LINE = 8_000_000
+LONGEST_LINE = 8_000_000
 """Bytes of one line or record; what is longer is passed over."""
-SPECIAL = {
+NON_FINITE = {
     "nan": float("nan"),
     "infinity": float("inf"),
     "-infinity": float("-inf"),
@@ -56,8 +56,8 @@ def logged_number(value: object) -> float | None:
         try:
             return float(value)
         except OverflowError:
-            return SPECIAL["infinity"] if value > 0 else SPECIAL["-infinity"]
-    return SPECIAL.get(value.lower()) if isinstance(value, str) else None
+            return NON_FINITE["infinity"] if value > 0 else NON_FINITE["-infinity"]
+    return NON_FINITE.get(value.lower()) if isinstance(value, str) else None
 
 
 class LoggedRows:
