@@ -10,6 +10,8 @@ import pytest
 
 from trimtab.logged.names import SUFFIXES, logged_names
 
+LATER = Path(__file__).parents[2] / ".venv-skyrl"
+"""SkyRL 0.4.0, whose lines the page names, beside the 0.3.0 of this environment."""
 LINED = [row for row in logged_names() if re.search(r":\d", row.source)]
 
 
@@ -18,7 +20,8 @@ def test_the_last_part_of_a_name_stands_within_three_lines(package: str) -> None
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         pytest.skip(f"{package} is not installed here")
-    root, wrong, checked = Path(spec.origin).parents[1], list[str](), 0
+    root = LATER if package == "skyrl" else Path(spec.origin).parents[1]
+    wrong, checked = list[str](), 0
     for row in (each for each in LINED if each.source.startswith(f"{package}/")):
         file, _, numbers = row.source.partition(":")
         text = (root / file).read_text(encoding="utf-8").split("\n")
