@@ -45,7 +45,7 @@ def assign(each: Assignment, line: int, scope: Scope, walk: Walk) -> None:
         scope.values[each.name] = or_hole(start + value, scope)
 
 
-def change_script(found: Started, command: Simple, scope: Scope, walk: Walk) -> None:
+def change_script(found: Started, command: Simple, scope: Scope) -> None:
     """What commands that act on the script itself leave behind."""
     name, rest = found.words[0], found.words[1:]
     if name == "unset":
@@ -60,8 +60,6 @@ def change_script(found: Started, command: Simple, scope: Scope, walk: Walk) -> 
             scope.values[each] = (
                 expand_to_text(command.inputs[0], scope) if known else scope.holes.hole(f"${each}", found.line)
             )
-    else:
-        walk.sourced.append(" ".join(rest[:1]))
 
 
 def scripts_in(found: Started, command: Simple, scope: Scope) -> Iterable[str]:
@@ -151,7 +149,6 @@ class Walk:
     """Every array as last set, for files that only set some, and for those that hold a command somebody else starts."""
     exported: dict[str, str] = field(default_factory=dict[str, str])
     """Variables that every command is given."""
-    sourced: list[str] = field(default_factory=list[str])
     steps: int = 0
     count: int = 0
     depth: int = 0

@@ -77,19 +77,10 @@ class Simple:
 
 @dataclass(frozen=True)
 class If:
-    """Conditions with what each leads to; a condition of None is `else`."""
+    """Conditions with what each leads to, also the patterns of a `case`; a condition of None is `else`."""
 
     line: int
     arms: tuple[tuple[Script | None, Script], ...]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A word, and patterns with what each leads to."""
-
-    line: int
-    subject: Word
-    arms: tuple[tuple[tuple[Word, ...], Script], ...]
 
 
 @dataclass(frozen=True)
@@ -131,7 +122,7 @@ class Test:
     is_arithmetic: bool = False
 
 
-Command = Simple | If | Case | Loop | CommandGroup | Function | Test
+Command = Simple | If | Loop | CommandGroup | Function | Test
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 
 from trimtab.dialects.sources.grammar import (
-    Case,
     Command,
     CommandGroup,
     Function,
@@ -255,14 +254,14 @@ def _case(reader: Reader, line: int) -> Command:
     subject = reader.word()
     gap(reader)
     reader.at += len("in")
-    arms: list[tuple[tuple[Word, ...], Script]] = []
+    arms: list[tuple[Script | None, Script]] = []
     while True:
         gap(reader)
         if not reader.peek():
             raise ShellError(f"a case in line {line} that has no esac")
         if _keyword(reader) == "esac" or reader.starts("esac"):
             reader.at += 4
-            return Case(line, subject, tuple(arms))
+            return If(line, tuple(arms))
         reader.at += reader.peek() == "("
         patterns = [_pattern(reader)]
         while reader.peek() == "|":
@@ -271,8 +270,16 @@ def _case(reader: Reader, line: int) -> Command:
         if reader.peek() != ")":
             raise ShellError(f"a pattern in line {reader.line()} that has no ')'")
         reader.at += 1
-        arms.append((tuple(patterns), _script(reader, (";;", "esac"))))
+        arms.append((_is_one_of(subject, patterns, line), _script(reader, (";;", "esac"))))
         reader.at += 2 if reader.starts(";;") else 0
+
+
+def _is_one_of(subject: Word, patterns: list[Word], line: int) -> Script | None:
+    """The condition that patterns stand for; None for `*`. A letter in front keeps words from being signs of a test."""
+    if (Text("*"),) in patterns:
+        return None
+    tests = [Test(line, ((Text("="), *subject), (Text("=="),), (Text("="), *each))) for each in patterns]
+    return Script(tuple(Step("||" if place else ";", each) for place, each in enumerate(tests)))
 
 
 def _pattern(reader: Reader) -> Word:

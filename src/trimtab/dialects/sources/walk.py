@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -25,7 +24,6 @@ from trimtab.dialects.sources.effects import (
 )
 from trimtab.dialects.sources.expansion import Scope, expand_to_text, words
 from trimtab.dialects.sources.grammar import (
-    Case,
     Command,
     CommandGroup,
     Function,
@@ -104,7 +102,6 @@ def _command(command: Command, scope: Scope, walk: Walk) -> bool | None:
     rows: dict[type, Callable[..., bool | None]] = {
         Simple: _simple,
         If: _if,
-        Case: _case,
         Loop: _loop,
         CommandGroup: _group,
         Function: _function,
@@ -146,7 +143,7 @@ def _start(found: Started, command: Simple, scope: Scope, walk: Walk) -> bool | 
             _inside(source, found.line, scope, walk)
         return OUTCOMES[name]
     if name in ("unset", "shift", "source", ".", "read"):
-        change_script(found, command, scope, walk)
+        change_script(found, command, scope)
         return None
     for source in dict.fromkeys(scripts_in(found, command, scope)):
         _inside(source, found.line, scope, walk)
@@ -199,27 +196,6 @@ def _if(command: If, scope: Scope, walk: Walk) -> bool | None:
             break
     if ways and ways != [scope]:
         merge(scope, ways if complete else [*ways, walk.apart(scope)], command.line, BRANCHES)
-    return None
-
-
-def _case(command: Case, scope: Scope, walk: Walk) -> bool | None:
-    subject = expand_to_text(command.subject, scope)
-    unknown = bool(HOLE.search(subject))
-    ways: list[Scope] = []
-    for patterns, body in command.arms:
-        named = [expand_to_text(each, scope) for each in patterns]
-        if not unknown and not any(fnmatch.fnmatchcase(subject, each) for each in named):
-            continue
-        if not unknown:
-            _go(body, scope, walk)
-            return None
-        apart = walk.apart(scope)
-        _go(body, apart, walk)
-        if not (body.steps and _leaves(body.steps[-1].command)):
-            ways.append(apart)
-    if ways:
-        named_all = any(expand_to_text(each, scope) == "*" for patterns, _ in command.arms for each in patterns)
-        merge(scope, ways if named_all else [*ways, walk.apart(scope)], command.line, BRANCHES)
     return None
 
 
