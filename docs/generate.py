@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for those that load this file 
 import numpy as np
 import theory
 from logged_names import logged_page
+from risk_tables import engine_table, recording_table, risk_table
 from tables import cell, table
 
 from trimtab.config import training
@@ -64,6 +65,7 @@ LOGGED_PAGE = ROOT / "docs" / "logged-names.md"
 LOSSES_PAGE, ADVANTAGES_PAGE = ROOT / "docs" / "losses.md", ROOT / "docs" / "advantages.md"
 TRAINING_PAGE, LAB_PAGE = ROOT / "docs" / "training.md", ROOT / "docs" / "lab.md"
 CHOOSE_PAGE = ROOT / "docs" / "choose.md"
+RISKS_PAGE = ROOT / "docs" / "risks.md"
 LAB = ROOT / "docs" / "lab.json"
 LAB_KEPT = ROOT / "docs" / "lab-kept.json"
 MARKED = re.compile(
@@ -423,6 +425,9 @@ MADE: dict[str, Callable[[], str]] = {
     "claims": claim_tables,
     "early warnings": warnings_before_falls,
     "leaves": leaves,
+    "risks": risk_table,
+    "engines": engine_table,
+    "recordings": recording_table,
 }
 
 
@@ -443,7 +448,7 @@ def renewed(text: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Every page with the text it should have."""
-    by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE, TRAINING_PAGE, LAB_PAGE, CHOOSE_PAGE)
+    by_hand = (README, LOSSES_PAGE, ADVANTAGES_PAGE, TRAINING_PAGE, LAB_PAGE, CHOOSE_PAGE, RISKS_PAGE)
     lab = {LAB.parent / name: text for name, text in page_files(the_lab(), "lab-tables.md").items()}
     shown = (
         {ROOT / "docs" / "claims.html": claims_html(known_of_claims(), claim_effort())}

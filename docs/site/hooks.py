@@ -119,7 +119,7 @@ def navigation() -> list[Any]:
         return [path for path in paths if path in SOURCES.pages]
 
     return [
-        {"Start": there("index.md", "start.md", "tutorial.md", "questions.md", "glossary.md")},
+        {"Start": there("index.md", "start.md", "tutorial.md", "questions.md", "risks.md", "glossary.md")},
         {
             "How to": [
                 *there("choose.md"),

@@ -657,7 +657,7 @@ EXPECTED: dict[str, Expected] = {
             "vllm_importance_sampling_clip_max": 2.0,
         }
     ),
-    "trl/async_class.py": Expected({"max_staleness": 4, "epsilon": 0.3}, said=("two policies",)),
+    "trl/async_class.py": Expected({"max_staleness": 4, "epsilon": 0.3}, said=("only thing that looks at the ratio",)),
     "trl/defaults.py": Expected({"num_generations": 8}, said=("TRL's defaults apply",)),
     "ms-swift/teacher.sh": Expected(
         {

@@ -279,7 +279,7 @@ def test_a_clip_for_tokens_on_the_ratio_of_a_sequence_is_named_with_the_papers_b
     framework: str, settings: dict[str, Any], remedy: dict[str, Any]
 ) -> None:
     found = [each for each in read(framework, settings).findings if WIDE in each.text]
-    assert [each.level for each in found] == ["surprise"]
+    assert [each.level for each in found] == ["risk"]
     for key, value in remedy.items():
         words = " ".join(f"{each:g}" for each in value) if isinstance(value, list) else f"{value:g}"
         assert f"{key} to {words}" in found[0].text, found[0].text

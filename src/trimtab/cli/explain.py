@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import RenderableType
@@ -92,6 +92,13 @@ def explain(
             help="A framework's file: read files that it builds on anywhere below this folder. Its repository if you leave it out.",
         ),
     ] = None,
+    fail_on: Annotated[
+        Literal["risk", "defect"] | None,
+        typer.Option("--fail-on", help="A framework's file: exit with 1 if it has a finding of this kind."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A framework's file: print JSON, every finding with its kind.")
+    ] = False,
 ) -> None:
     """Explain a correction: words, formulas, examples.
 
@@ -99,8 +106,10 @@ def explain(
     framework calls it. Numbers are read as in YAML: 1e-4 is a number, null leaves a bound open.
 
     The file can also be a framework's: YAML, TOML, JSON, a launch script (.sh) or a Python script. Nothing in it is run. You see what
-    it computes, then what is wrong with that, the worst first. If it leaves something open that matters, say it with --set. If a part
-    cannot be read, the rest is explained and the exit code is 3.
+    it computes, then what is risky or wrong, the worst first. If it leaves something open that matters, say it with --set. If a part
+    cannot be read, the rest is explained.
+
+    Exit codes: 0 explained. 1 a finding of the kind of --fail-on. 2 an error. 3 a part of the file could not be read.
     """
     if metrics:
         show.put(
@@ -121,8 +130,12 @@ def explain(
     if not isinstance(rule, Correction):
         from trimtab.cli.explain_file import explain_file  # with the frameworks
 
-        explain_file(rule or Path(name), framework, documented, sets or [], everything, version, root)
+        explain_file(rule or Path(name), framework, documented, sets or [], everything, version, root, fail_on, as_json)
         return
+    if fail_on is not None or as_json:
+        raise ConfigError(
+            "explain needs a framework's file with --fail-on or --json, got a correction of ours. Leave them out."
+        )
     if yaml:
         show.put_raw(to_yaml(rule))
         return

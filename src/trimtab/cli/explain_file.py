@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,10 +15,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from trimtab.cli import show
-from trimtab.cli.findings import Lines, RemarkLine, from_findings
+from trimtab.cli.findings import WORST_FIRST, Lines, RemarkLine, from_findings
 from trimtab.cli.show import READ_IN_PART
 from trimtab.config.base import Config
 from trimtab.dialects import Reading, read
+from trimtab.dialects.reading import Level
 from trimtab.dialects.recognise import recognise
 from trimtab.dialects.registry import SIGNATURES, dialect_of
 from trimtab.dialects.sources.formats import ENDINGS
@@ -41,8 +43,10 @@ def explain_file(
     everything: bool = False,
     version: str = "",
     root: Path | None = None,
+    fail_on: Level | None = None,
+    as_json: bool = False,
 ) -> None:
-    """Print what a framework's file computes; exit code 3 where a part of it could not be read."""
+    """Print what a framework's file computes; exit code 1 for a finding of the kind `fail_on`, 3 where a part could not be read."""
     path = Path(file)
     refuse_folder(path, "explain")
     opened = file if isinstance(file, OpenedFile) else open_file(path, root)
@@ -52,9 +56,36 @@ def explain_file(
         framework = shown.framework
         why = f"Recognised as {SIGNATURES[framework].title}: {shown.why}. Override with --from NAME."
     reading = read(framework, opened, documented, overrides=sets, version=version)
-    show.put(*file_page(reading, path, why, everything))
+    if as_json:
+        show.put_raw(json.dumps(file_facts(reading, path), indent=2, ensure_ascii=False) + "\n")
+    else:
+        show.put(*file_page(reading, path, why, everything))
+    if any(each.level == fail_on for each in reading.findings):
+        raise typer.Exit(1)
     if reading.refused:
         raise typer.Exit(READ_IN_PART)
+
+
+def file_facts(reading: Reading, file: Path) -> dict[str, Any]:
+    """What a framework's file computes, for programs: findings with their kind, parts that were not read, formulas."""
+    rule = reading.rule
+    parts = {
+        name.replace(" ", "_"): value.model_dump(mode="json")
+        for name, value in _values(reading).items()
+        if value is not None
+    }
+    return {
+        "file": file.name,
+        "framework": reading.framework,
+        "version": reading.version,
+        "findings": [
+            {"kind": each.level, "key": each.key, "text": each.sentence, "source": each.source}
+            for each in sorted(reading.findings, key=lambda each: WORST_FIRST.index(each.level))
+        ],
+        "not_read": [{"part": each.part, "text": each.text} for each in reading.refused],
+        "correction": None if rule is None else rule.model_dump(mode="json"),
+        **parts,
+    }
 
 
 def file_page(reading: Reading, file: Path, why: str = "", everything: bool = False) -> list[RenderableType]:
@@ -104,8 +135,9 @@ def _loss_and_advantage(reading: Reading) -> Iterable[tuple[str, str]]:
         yield from ((name, f"{fields}  ({title}'s default)") for name, fields in _parts(reading.defaults))
 
 
-def _parts(reading: Reading) -> Iterable[tuple[str, str]]:
-    parts: dict[str, Config | None] = {
+def _values(reading: Reading) -> dict[str, Config | None]:
+    """The parts beside the correction, by what they are called on the page."""
+    return {
         "loss": reading.loss,
         "reduction": reading.reduction,
         "kl": reading.kl,
@@ -114,7 +146,10 @@ def _parts(reading: Reading) -> Iterable[tuple[str, str]]:
         "reward kl": reading.reward_kl,
         "advantage norm": reading.advantage_norm,
     }
-    for name, value in parts.items():
+
+
+def _parts(reading: Reading) -> Iterable[tuple[str, str]]:
+    for name, value in _values(reading).items():
         if value is not None:
             yield name, _fields(value)
     if reading.advantage_clip is not None:

@@ -10,13 +10,14 @@ from rich.text import Text
 
 from trimtab.dialects import Finding
 
-WORST_FIRST = ("defect", "surprise", "note")
+WORST_FIRST = ("risk", "defect", "surprise", "note")
 STYLES = {
     **dict.fromkeys(("not read", "correction", "loss", "advantage"), "bold red"),
     "left out": "bold red",
     "changed": "bold magenta",
     "in numbers": "magenta",
     "instead": "cyan",
+    "risk": "bold red",
     "defect": "bold red",
     "surprise": "yellow",
     "note": "dim",

@@ -87,7 +87,7 @@ def clip_findings(asked: Given) -> Iterator[Finding]:
         f"{type(loss).__name__.upper()} clips the geometric mean of the ratios of a sequence, which moves far less than one of them: with "
         f"low {loss.low:g} and high {loss.high:g} it hardly ever clips. The paper has {PAPER[0]:g} and {PAPER[1]:g}"
     )
-    yield Finding(asked.place(key), "surprise", f"{text}: set {remedy}." if settings else f"{text}.")
+    yield Finding(asked.place(key), "risk", f"{text}: set {remedy}." if settings else f"{text}.")
 
 
 def _plain(value: Any) -> str:

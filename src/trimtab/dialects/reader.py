@@ -20,6 +20,7 @@ from trimtab.dialects.parts import OFF, AdvantagePart, LossPart, as_group_estima
 from trimtab.dialects.reading import Finding, PartName, Reading, Refusal
 from trimtab.dialects.recognise import refuse_foreign, without_keys
 from trimtab.dialects.registry import dialect_of
+from trimtab.dialects.risks import Run, risk_findings
 from trimtab.dialects.sources.inherit import MissingParent
 from trimtab.dialects.sources.opening import Contents, contents_of, names_set, with_overrides
 from trimtab.dialects.sources.purpose import answers_clients
@@ -82,15 +83,24 @@ def read(
     if errors and not _says(reading) and not (where and _stands(dialect, asked, found, errors)):
         first = next(iter(errors.values()))
         raise type(first)(f"{where}{_with_title(dialect, first)}")
+    risks, topics = _risks(asked, reading, found, where)
+    named = {key for risk in risks for key in risk.key.split(", ")}
+    reading = replace(
+        reading, findings=tuple(each for each in reading.findings if not _is_said_by(each, named, topics))
+    )
+    by_topic = {
+        "age": age_findings(asked, "" if where.endswith(".py: ") else _started(found, where)),
+        "groups": group_findings(asked),
+        "sampling": sampling_findings(asked),
+        "bits": bits_findings(asked),
+    }
     said = (
+        *risks,
         *found.findings,
         *reading.findings,
         *unread_findings(asked),
         *environment_findings(found.environment),
-        *age_findings(asked, "" if where.endswith(".py: ") else _started(found, where)),
-        *group_findings(asked),
-        *sampling_findings(asked),
-        *bits_findings(asked),
+        *(each for topic, notes in by_topic.items() if topic not in topics for each in notes),
         *(unused_findings(asked) if reading.defaults is None else ()),
         *(
             ()
@@ -105,6 +115,19 @@ def read(
     is_run = bool(where) or asked.whole
     findings = (*_set_in_vain(asked, unread), *said)
     return replace(reading, findings=findings, uncorrected=reading.uncorrected and is_run)
+
+
+def _risks(asked: Given, reading: Reading, found: Contents, where: str) -> tuple[list[Finding], set[str]]:
+    """The risks of a run, and the topics whose notes they stand for; none of settings that are no file, or a part of one."""
+    if not where:
+        return [], set()
+    said = list(risk_findings(Run(asked, reading, found.programs, where.removesuffix(": "))))
+    return [finding for finding, _ in said], {topic for _, topic in said}
+
+
+def _is_said_by(finding: Finding, named: Set[str], topics: Set[str]) -> bool:
+    """Whether risks of these topics say of the same keys what a finding says."""
+    return bool(topics - {""}) and finding.level in ("note", "surprise") and finding.key in named
 
 
 def _shown_release(dialect: Dialect, asked: Given) -> str:

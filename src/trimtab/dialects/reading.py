@@ -12,13 +12,14 @@ from trimtab.config.losses import EntropyBonus, KlPenalty, Objective, Reduction
 
 NOTHING = Correction(weight=Weight(level="one"))
 """Nothing is corrected."""
-Level = Literal["note", "surprise", "defect"]
+Level = Literal["note", "surprise", "defect", "risk"]
 PartName = Literal["correction", "loss", "advantage"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing worth knowing about a setting. `note`: good to know. `surprise`: rarely meant. `defect`: never meant."""
+    """One thing worth knowing about a setting. `note`: good to know. `surprise`: rarely meant. `defect`: never meant. `risk`: dangerous
+    as a whole, though every formula is right."""
 
     key: str
     level: Level

@@ -146,6 +146,12 @@ def sampling_findings(given: Given) -> Iterator[Finding]:
         )
 
 
+def truncations(given: Given) -> dict[str, Any]:
+    """The keys that cut off a part of the vocabulary, with their values."""
+    cut = {key: value for key, value in given.all_written.items() if _shapes(key, value)}
+    return {key: value for key, value in cut.items() if key.endswith(("top_p", "top_k", "min_p"))}
+
+
 def _shapes(key: str, value: Any) -> bool:
     """Whether a key makes the distribution another than the model's own."""
     match = SAMPLING.fullmatch(key.rpartition(".")[2])
@@ -233,7 +239,22 @@ NOT_FORWARD = words_in(
     "optimizer optim adam moment moments grad grads lora peft save checkpoint ckpt router mtp reduce allreduce comm log draft dispatch"
 )
 """Words beside which it is not the forward pass that is meant."""
-MANY_BITS = ("", "none", "null", "auto", "false", "0", "bf16", "bfloat16", "fp16", "float16", "half", "fp32", "float32")
+MANY_BITS = (
+    "",
+    "none",
+    "disabled",
+    "null",
+    "auto",
+    "false",
+    "0",
+    "bf16",
+    "bfloat16",
+    "fp16",
+    "float16",
+    "half",
+    "fp32",
+    "float32",
+)
 
 
 def speaks_of_bits(key: str, value: Any) -> bool:
@@ -252,7 +273,8 @@ def speaks_of_bits(key: str, value: Any) -> bool:
         return said in METHODS or FEW_BITS.fullmatch(said) is not None
     if NOT_FORWARD & set(re.split(r"[._]", key.lower())):
         return False
-    by_name = any(FEW_BITS.fullmatch(word) for word in named) or key.rpartition(".")[2] in SENT
+    section = words_of(key.rpartition(".")[0]) if key.endswith(".mode") else []
+    by_name = any(FEW_BITS.fullmatch(word) for word in (*named, *section)) or key.rpartition(".")[2] in SENT
     return by_name or bool(named & PRECISIONS and FEW_BITS.fullmatch(said))
 
 
@@ -263,19 +285,23 @@ def _names_model(key: str) -> bool:
     return bool(MODELS & named) and not OTHERS & named
 
 
-def bits_findings(given: Given) -> Iterator[Finding]:
-    """One note with the keys that have something computed in few bits."""
+def low_precision_keys(given: Given) -> list[str]:
+    """The keys that have something computed in few bits."""
     named = [
         key
         for key in given.unread_keys
         if speaks_of_bits(key, given.value_written(key)) and not is_of_others(key) and not is_switched_off(given, key)
     ]
-    if any("bnb" not in words_of(key) for key in named):  # bnb_4bit_* says how, and another key whether
-        yield from one_note(
-            named,
-            "Judging by the name, this puts weights, caches or matrix products in low precision, in the sampler or in the trainer. Two "
-            "precisions give the same token two log-probs, so ratios differ from 1 even for fresh samples; settings do not tell how much.",
-        )
+    return named if any("bnb" not in words_of(key) for key in named) else []  # bnb_4bit_* says how, another key whether
+
+
+def bits_findings(given: Given) -> Iterator[Finding]:
+    """One note with the keys that have something computed in few bits."""
+    yield from one_note(
+        low_precision_keys(given),
+        "Judging by the name, this puts weights, caches or matrix products in low precision, in the sampler or in the trainer. Two "
+        "precisions give the same token two log-probs, so ratios differ from 1 even for fresh samples; settings do not tell how much.",
+    )
 
 
 def has_topic(key: str, value: Any) -> bool:

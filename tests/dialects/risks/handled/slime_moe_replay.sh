@@ -1,0 +1,12 @@
+ARGS=(
+   --hf-checkpoint /root/GLM-4.5-Air
+   --use-rollout-routing-replay
+   --advantage-estimator grpo
+   --eps-clip 0.2
+   --eps-clip-high 0.28
+   --n-samples-per-prompt 8
+   --rollout-temperature 1
+)
+ray job submit --address=http://127.0.0.1:8265 -- python3 train.py \
+   --actor-num-nodes 1 \
+   ${ARGS[@]}
