@@ -13,7 +13,7 @@ from trimtab.dialects import Reading, read
 from trimtab.dialects.engines import MODES, RECORDINGS, recording_of, truncation_words
 from trimtab.dialects.recognise import recognise
 from trimtab.dialects.risk_keys import RISK_KEYS
-from trimtab.dialects.risks import MOST, RISKS, Run, experts_beside, is_mixture
+from trimtab.dialects.risks import MOST, RISKS, RunFile, experts_beside, is_mixture
 from trimtab.dialects.sources.opening import open_file
 
 FILES = Path(__file__).parent / "risks"
@@ -136,7 +136,7 @@ def test_the_correction_that_a_risk_proposes_is_read_as_one(name: str):
     reading = read(name, dict(nested(dict(RISK_KEYS[name].correct))))
     assert reading.correction is not None
     assert reading.correction.weighs or reading.correction.gates
-    assert Run(*_given(name, dict(RISK_KEYS[name].correct)), (), "").is_corrected
+    assert RunFile(*_given(name, dict(RISK_KEYS[name].correct)), (), "").is_corrected
 
 
 def _given(name: str, settings: dict[str, Any]) -> tuple[Any, Reading]:

@@ -20,7 +20,7 @@ from trimtab.dialects.parts import OFF, AdvantagePart, LossPart, as_group_estima
 from trimtab.dialects.reading import Finding, PartName, Reading, Refusal
 from trimtab.dialects.recognise import refuse_foreign, without_keys
 from trimtab.dialects.registry import dialect_of
-from trimtab.dialects.risks import Run, risk_findings
+from trimtab.dialects.risks import RunFile, risk_findings
 from trimtab.dialects.sources.inherit import MissingParent
 from trimtab.dialects.sources.opening import Contents, contents_of, names_set, with_overrides
 from trimtab.dialects.sources.purpose import answers_clients
@@ -121,7 +121,7 @@ def _risks(asked: Given, reading: Reading, found: Contents, where: str) -> tuple
     """The risks of a run, and the topics whose notes they stand for; none of settings that are no file, or a part of one."""
     if not where:
         return [], set()
-    said = list(risk_findings(Run(asked, reading, found.programs, where.removesuffix(": "))))
+    said = list(risk_findings(RunFile(asked, reading, found.programs, where.removesuffix(": "))))
     return [finding for finding, _ in said], {topic for _, topic in said}
 
 

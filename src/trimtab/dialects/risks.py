@@ -64,7 +64,7 @@ def experts_beside(file: str) -> bool | None:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFile:
     """The settings of one file, as the rows ask for them."""
 
     given: Given
@@ -214,12 +214,12 @@ class Risk:
 
     anchor: str
     title: str
-    told: Callable[[Run], Told]
+    told: Callable[[RunFile], Told]
     topic: str = ""
     """The note of `topics` that it stands for: age, sampling or bits."""
 
 
-def _asynchronous(run: Run) -> Told:
+def _asynchronous(run: RunFile) -> Told:
     if not run.asynchronous or not run.is_uncorrected:
         return None
     return run.asynchronous, (
@@ -228,7 +228,7 @@ def _asynchronous(run: Run) -> Told:
     )
 
 
-def _clip_only(run: Run) -> Told:
+def _clip_only(run: RunFile) -> Told:
     loss = run.loss
     if not run.is_bypass or run.is_corrected or not isinstance(loss, Clip | Gspo | Luspo):
         return None
@@ -246,7 +246,7 @@ def _clip_only(run: Run) -> Told:
     )
 
 
-def _experts(run: Run) -> Told:
+def _experts(run: RunFile) -> Told:
     if run.mixture is None or run.is_corrected or run.switched_on(*run.keys.replay):
         return None
     replay = f"Replay the sampler's routing: {run.remedy(run.keys.replayed)}. " if run.keys.replayed else ""
@@ -258,7 +258,7 @@ def _experts(run: Run) -> Told:
     )
 
 
-def _lora(run: Run) -> Told:
+def _lora(run: RunFile) -> Told:
     key = run.switched_on(*run.keys.lora)
     if key is None or run.is_corrected:
         return None
@@ -269,7 +269,7 @@ def _lora(run: Run) -> Told:
     )
 
 
-def _few_bits(run: Run) -> Told:
+def _few_bits(run: RunFile) -> Told:
     keys = low_precision_keys(run.given)
     if not keys or run.is_corrected:
         return None
@@ -281,7 +281,7 @@ def _few_bits(run: Run) -> Told:
     )
 
 
-def _kept_cache(run: Run) -> Told:
+def _kept_cache(run: RunFile) -> Told:
     keys = run.keys
     if run.is_corrected or not keys.cache_kept or not all(run.switched_on(each) for each in keys.cache_kept):
         return None
@@ -295,7 +295,7 @@ def _kept_cache(run: Run) -> Told:
     )
 
 
-def _partial(run: Run) -> Told:
+def _partial(run: RunFile) -> Told:
     rule, key = run.rule, run.switched_on(*run.keys.partial)
     if key is None or run.key(key) is None or rule is None or run.switched_on(*run.keys.partial_masked):
         return None
@@ -314,7 +314,7 @@ def _partial(run: Run) -> Told:
     )
 
 
-def _truncated(run: Run) -> Told:
+def _truncated(run: RunFile) -> Told:
     cut = truncations(run.given)
     if not cut or run.switched_on(*run.keys.support_replay) or _is_cut_alike(run.recording):
         return None
@@ -336,7 +336,7 @@ def _is_cut_alike(recording: Recording | None) -> bool:
     return recording is not None and recording.truncates and mode is not None and mode.cut == "renormalised"
 
 
-def _unrecorded(run: Run) -> Told:
+def _unrecorded(run: RunFile) -> Told:
     key = run.switched_on(*run.keys.unrecorded)
     if key is None or run.rule is None or run.rule.weighs or run.rule.gates:
         return None
@@ -347,7 +347,7 @@ def _unrecorded(run: Run) -> Told:
     )
 
 
-def _micro_batches(run: Run) -> Told:
+def _micro_batches(run: RunFile) -> Told:
     values = [run.value(name) for name in run.keys.micro_batches]
     if run.is_corrected or run.is_bypass or len(values) != 2 or run.switched_on(*run.keys.dynamic_batches):
         return None
@@ -362,7 +362,7 @@ def _micro_batches(run: Run) -> Told:
     )
 
 
-def _unbounded(run: Run) -> Told:
+def _unbounded(run: RunFile) -> Told:
     rule, why = run.rule, run.asynchronous or run.mixture
     if rule is None or rule.weight is None or not rule.weighs or why is None or _is_bounded(rule.weight, rule.gates):
         return None
@@ -407,7 +407,7 @@ RISKS = (
 """The rows, the gravest first. A clip of tokens on a sequence's ratio is the twelfth: `bounds.clip_findings`."""
 
 
-def risk_findings(run: Run) -> Iterator[tuple[Finding, str]]:
+def risk_findings(run: RunFile) -> Iterator[tuple[Finding, str]]:
     """The risks of a run in their order, each with the topic whose note it stands for: the first `MOST` as risks, the rest as notes."""
     told = [(risk, said) for risk in RISKS if (said := risk.told(run)) is not None]
     most = MOST - sum(each.level == "risk" for each in run.reading.findings)
