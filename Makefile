@@ -80,7 +80,7 @@ parity-skyrl: .venv-parity/ready .venv-skyrl/ready
 
 # trimtab inside the real frameworks: a step of each with its own correction, with ours in its place, and with none. Each has a process
 # of its own, since they change what they share; ends with how near the steps came and how far the uncorrected one was.
-PLUGINS ?= recorded verl trl skyrl areal openrlhf swift
+PLUGINS ?= recorded verl trl trl_async skyrl areal openrlhf swift
 plugins: .venv-parity/ready
 	+@echo "== $@"
 	for name in $(PLUGINS); do echo "== $$name"; \

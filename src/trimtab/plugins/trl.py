@@ -9,6 +9,7 @@ loss; what it leaves out is then what TRL's own arguments say.
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -49,6 +50,14 @@ INPUTS = [
     "image_position_ids",
 ]
 """What of a batch the model reads besides tokens."""
+
+
+def __getattr__(name: str) -> Any:
+    """The asynchronous trainer and the callback, which have modules of their own."""
+    home = {"AsyncGRPOTrainer": "trl_async", "Measure": "trl_measure"}.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"trimtab.plugins.{home}"), name)
 
 
 class GRPOTrainer(trl.GRPOTrainer):
