@@ -119,7 +119,12 @@ class ScriptedSglang:
             scores = self.skeleton.log_probs(self.weights, np.asarray(body["input_ids"], np.int32))
             pairs = [[float(lp), token, None] for lp, token in zip(scores, body["input_ids"][1:], strict=True)]
             return {"meta_info": {"input_token_logprobs": [[None, body["input_ids"][0], None], *pairs]}}
-        if body["sampling_params"]["n"] == 1:
+        prompts = body["input_ids"]
+        if isinstance(prompts[0], int) and body.get("return_sampling_mask") and body["sampling_params"]["n"] > 1:
+            raise OSError("SGLang fails at a mask for several responses to one prompt")
+        if isinstance(prompts[0], list) and len(prompts) == 1:
+            return [self.proof(body | {"input_ids": prompts[0]})]
+        if isinstance(prompts[0], int) and body["sampling_params"]["n"] == 1:
             return self.proof(body)
         self.asked.append(body)
         answers = [self.response([1 + index] * body["sampling_params"]["max_new_tokens"], body) for index in range(4)]

@@ -117,6 +117,7 @@ def test_a_cut_is_recorded_with_the_log_probs_of_what_was_left(start: Start, scr
     backend.give(plain_jobs(1, sampling=Sampling(0.7, 8, 0.9)))
     sample = gathered(backend, lambda news: bool(news.groups)).groups[0].samples[2]
     assert script.asked[0]["sampling_params"]["top_k"] == 8
+    assert (len(script.asked[0]["input_ids"]), script.asked[0]["sampling_params"]["n"]) == (4, 1)
     assert sample.behavior.tolist() == [-0.5] * 24
     assert sample.raw is None
     assert sample.head is not None

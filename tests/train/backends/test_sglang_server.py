@@ -43,9 +43,12 @@ VERSIONS = 4
 
 
 def jobs_of(version: int, sampling: Sampling, count: int = 8) -> list[Job]:
-    """All with the same prompts in every version: keys of the one before would be there to be taken."""
+    """With the same prompts in every version: keys of the one before would be there to be taken. One ends after the other."""
     prompts = np.random.default_rng(0).integers(0, VOCABULARY, (count, 70)).astype(np.int32)
-    return [Job(100 * version + place, prompt, 4, 0, 85, sampling, head="mask") for place, prompt in enumerate(prompts)]
+    return [
+        Job(100 * version + place, prompt, 4, 0, 29 + 8 * place, sampling, head="mask")
+        for place, prompt in enumerate(prompts)
+    ]
 
 
 def models_of(*, tied: bool) -> list[Any]:
@@ -130,7 +133,9 @@ def test_log_probs_are_those_of_each_token_and_version(
     assert off.mean() < 2e-6
     assert off.max() < 5e-5
     assert other > 0.1
-    assert len(backend.differences) == 2 * VERSIONS
+    assert (
+        len(backend.differences) >= 4
+    )  # two for each swap; of versions that came while one went on, the newest is taken
     if in_flight == "finish":
         assert spans.keys() == {1}
     else:

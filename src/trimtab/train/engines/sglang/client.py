@@ -255,7 +255,10 @@ def asked_of(job: Job, stop: Sequence[int], longest: int, version: int) -> dict[
         "extra_key": f"v{version}",
     }
     if _is_cut(job):
+        # One request per response: for n of them SGLang first reads the prompt alone, and fails for want of that request's mask.
         asked |= {"return_sampling_mask": True, "sampling_logprobs_mode": "selected"}
+        asked |= {"input_ids": [asked["input_ids"]] * job.samples}
+        asked["sampling_params"]["n"] = 1
     if job.head == "top-k":
         asked["top_logprobs_num"] = job.head_size
     return asked
