@@ -205,3 +205,27 @@ def test_what_truncation_does_depends_on_the_engine():
     assert "the ratio is 1" in truncation_words(recording_of("verl", "sglang"))
     assert "Recorded over that part" in truncation_words(recording_of("verl", "trtllm"))
     assert recording_of("openrlhf").mode is None  # pyright: ignore[reportOptionalMemberAccess]
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ("vllm", "vLLM (processed_logprobs) returns log-probs at the temperature"),
+        ("sglang", "SGLang (default)"),
+        ("trtllm", "not known here"),
+    ],
+)
+def test_a_temperature_is_told_with_what_the_engine_records(engine: str, said: str, tmp_path: Path):
+    file = tmp_path / "run.sh"
+    text = (FILES / "handled/verl_distill_dense.sh").read_text(encoding="utf-8")
+    text = text.replace("rollout.name=vllm", f"rollout.name={engine} actor_rollout_ref.rollout.temperature=0.7")
+    file.write_text(text, encoding="utf-8")
+    [note] = [each.text for each in reading_of(file).findings if "temperature 0.7" in each.text]
+    assert said in note
+
+
+def test_a_raw_log_prob_against_a_tempered_pass_is_told(tmp_path: Path):
+    file = tmp_path / "run.sh"
+    text = (FILES / "handled/skyrl_fully_async_gsm8k.sh").read_text(encoding="utf-8")
+    file.write_text(text.replace("$@", "generator.sampling_params.temperature=0.7 $@"), encoding="utf-8")
+    assert any("they are not comparable" in each.text for each in reading_of(file).findings)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from trimtab.dialects.given import Given
+
 Engine = Literal["vLLM", "SGLang", "HF", "TensorRT-LLM"]
 Cut = Literal["renormalised", "full softmax"]
 
@@ -103,6 +105,29 @@ def recording_of(framework: str, named: str = "") -> Recording | None:
     said = next((each for each in rows if each.engine.lower() in named.lower()), None)
     is_other = any(engine in named.lower() for engine in ("sglang", "vllm", "trt", "tensorrt", "hf"))
     return said or (rows[0] if rows and not is_other else None)
+
+
+def recording_in(given: Given) -> Recording | None:
+    """How the run of these settings records."""
+    named = [str(value) for key, value in given.all_written.items() if f".{key}".endswith(_ENGINE_ENDS)]
+    return recording_of(given.dialect.name, " ".join(named))
+
+
+_ENGINE_ENDS = tuple(f".{name}" for name in ENGINE_KEYS)
+
+
+def temperature_words(recording: Recording | None) -> str:
+    """Whether the log-probs of engine and trainer are of the same temperature."""
+    mode = recording.returned if recording else None
+    if recording is None or mode is None or mode.temperature is None or recording.tempered is None:
+        return "Whether the sampler's log-probs are divided by the temperature is not known here: check that both sides are."
+    engine = (
+        f"{recording.engine} ({mode.mode}) returns log-probs {'at' if mode.temperature else 'without'} the temperature"
+    )
+    trainer = f"the trainer's pass {'divides its logits by it' if recording.tempered else 'does not divide by it'}"
+    if mode.temperature == recording.tempered:
+        return f"{engine}, and {trainer}: comparable ({recording.source})."
+    return f"{engine}, and {trainer}: at a temperature other than 1 they are not comparable ({recording.source})."
 
 
 def truncation_words(recording: Recording | None) -> str:

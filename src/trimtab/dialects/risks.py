@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from trimtab.config.correction import Correction, Gate, Weight
 from trimtab.config.losses import Clip, Gspo, Luspo, Objective
-from trimtab.dialects.engines import ENGINE_KEYS, Recording, recording_of, truncation_words
+from trimtab.dialects.engines import Recording, recording_in, truncation_words
 from trimtab.dialects.given import Given
 from trimtab.dialects.reading import Finding, Reading
 from trimtab.dialects.risk_keys import RISK_KEYS, RiskKeys
@@ -161,8 +161,7 @@ class RunFile:
     @property
     def recording(self) -> Recording | None:
         """What the sampler's log-probs are; None where it is not known."""
-        engines = [str(value) for name in ENGINE_KEYS if (value := self.value(name))]
-        return recording_of(self.given.dialect.name, " ".join(engines))
+        return recording_in(self.given)
 
     @property
     def age(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from trimtab.dialects.engines import recording_in, temperature_words
 from trimtab.dialects.given import Given, parents
 from trimtab.dialects.reading import Finding
 from trimtab.dialects.sources.unknown import Unknown
@@ -138,11 +139,12 @@ def sampling_findings(given: Given) -> Iterator[Finding]:
     shaped = {key: given.value_written(key) for key in given.unread_keys if _shapes(key, given.value_written(key))}
     if shaped:
         *front, last = dict.fromkeys(f"{key.rpartition('.')[2]} {value}" for key, value in shaped.items())
+        said = temperature_words(recording_in(given))
+        cut = " Tokens come from a part of the vocabulary." if truncations(given) else ""
         yield Finding(
             ", ".join(shaped),
             "note",
-            f"Answers are sampled with {', '.join(front)}{' and ' if front else ''}{last}. The log-probs of sampler and trainer are "
-            "comparable only at the same temperature and over the same part of the vocabulary; check that the trainer applies both.",
+            f"Answers are sampled with {', '.join(front)}{' and ' if front else ''}{last}.{cut} {said}",
         )
 
 
