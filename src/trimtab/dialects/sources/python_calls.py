@@ -40,7 +40,7 @@ LONGEST = 100_000
 
 
 @dataclass(frozen=True)
-class Call:
+class PythonCall:
     """A call with the values that it is given, and the names under which the script writes them."""
 
     name: str
@@ -64,7 +64,7 @@ class Call:
         return {str(key): settled(value, flow) for key, value in self.named.items() if key != REST}
 
 
-def result_of(call: Call, flow: Flow) -> Any:
+def result_of(call: PythonCall, flow: Flow) -> Any:
     """What a call comes to that is of no function of the script; NotImplemented where no rule knows."""
     name = call.last
     if name in SECTIONS:
@@ -120,7 +120,7 @@ def change(held: Any, changed: Any, name: str, flow: Flow) -> None:
 # ── lists and mappings ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _change(call: Call, flow: Flow) -> None:
+def _change(call: PythonCall, flow: Flow) -> None:
     """A method that changes a list or mapping, under every name that it has."""
     held, name = call.held, call.name.rpartition(".")[0]
     if not isinstance(held, list | dict) or flow.name(name) is not held:
@@ -137,7 +137,7 @@ def _change(call: Call, flow: Flow) -> None:
     change(held, changed, name, flow)
 
 
-def _changed_mapping(held: Mapping[Any, Any], call: Call, flow: Flow) -> Any:
+def _changed_mapping(held: Mapping[Any, Any], call: PythonCall, flow: Flow) -> Any:
     method, given = call.last, call.args
     rest = {REST: flow.unknown(f".{method}(…)")}
     if method == "update" and len(given) <= 1:
@@ -151,7 +151,7 @@ def _changed_mapping(held: Mapping[Any, Any], call: Call, flow: Flow) -> Any:
     return {} if method == "clear" else {name: flow.unknown(str(name)) for name in held} | rest
 
 
-def _copy(call: Call, flow: Flow) -> Any:
+def _copy(call: PythonCall, flow: Flow) -> Any:
     """`replace(config, epsilon=0.4)`, `deepcopy(config)`: another object; `mapping.copy()`."""
     if call.args and isinstance(call.args[0], Made):
         config = flow.alike(call.args[0].numbers)
@@ -160,7 +160,7 @@ def _copy(call: Call, flow: Flow) -> Any:
     return call.held.copy() if is_method else NotImplemented
 
 
-def _get(call: Call, flow: Flow) -> Any:
+def _get(call: PythonCall, flow: Flow) -> Any:
     if call.name.endswith("environ.get"):
         return _variable(call, flow)
     if not call.args or not isinstance(call.args[0], str) or not isinstance(call.held, dict) or REST in call.held:
@@ -168,13 +168,13 @@ def _get(call: Call, flow: Flow) -> Any:
     return cast("dict[str, Any]", call.held).get(call.args[0], call.args[1] if len(call.args) > 1 else None)
 
 
-def _join(call: Call, flow: Flow) -> Any:
+def _join(call: PythonCall, flow: Flow) -> Any:
     if len(call.args) != 1 or not isinstance(call.held, str) or not isinstance(call.args[0], list):
         return NotImplemented
     return call.held.join(as_text(each, flow) for each in cast("list[Any]", call.args[0]))[:LONGEST]
 
 
-def _mapping(call: Call, flow: Flow) -> Any:
+def _mapping(call: PythonCall, flow: Flow) -> Any:
     del flow
     if call.name != "dict" or len(call.args) > 1:
         return NotImplemented
@@ -182,7 +182,7 @@ def _mapping(call: Call, flow: Flow) -> Any:
     return {**(cast("dict[str, Any]", first) if isinstance(first, dict) else {REST: first}), **call.named}
 
 
-def _cast(call: Call, flow: Flow) -> Any:
+def _cast(call: PythonCall, flow: Flow) -> Any:
     if call.name not in CASTS or len(call.args) != 1 or call.named:
         return NotImplemented
     value = call.args[0]
@@ -196,14 +196,14 @@ def _cast(call: Call, flow: Flow) -> Any:
         return NotImplemented
 
 
-def _variable(call: Call, flow: Flow) -> Any:
+def _variable(call: PythonCall, flow: Flow) -> Any:
     return flow.unknown(f"the environment variable {call.shown[0]}" if call.args else call.name)
 
 
 # ── parsers, commands and requests ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _argument(call: Call, flow: Flow) -> Any:
+def _argument(call: PythonCall, flow: Flow) -> Any:
     """An argument of the script's parser, with its default."""
     long = next((each for each in call.args if isinstance(each, str) and each.startswith("--")), "")
     if long and not HOLE.search(long):
@@ -217,18 +217,18 @@ def _argument(call: Call, flow: Flow) -> Any:
     return NotImplemented
 
 
-def _defaults(call: Call, flow: Flow) -> Any:
+def _defaults(call: PythonCall, flow: Flow) -> Any:
     for key, value in call.settings(flow).items():
         flow["default", key] = flow["parsed", key] = value
     return NotImplemented
 
 
-def _field(call: Call, flow: Flow) -> Any:
+def _field(call: PythonCall, flow: Flow) -> Any:
     del flow
     return call.named.get("default", NotImplemented)
 
 
-def _set_attribute(call: Call, flow: Flow) -> Any:
+def _set_attribute(call: PythonCall, flow: Flow) -> Any:
     """`setattr(config, "epsilon", 0.4)`; one whose name is not known may set any key."""
     if len(call.args) == 3:
         held, name, value = call.args
@@ -239,7 +239,7 @@ def _set_attribute(call: Call, flow: Flow) -> Any:
     return NotImplemented
 
 
-def _run(call: Call, flow: Flow) -> Any:
+def _run(call: PythonCall, flow: Flow) -> Any:
     """The commands among what a call is given, and the program that it names beside their flags."""
     given = (*call.args, *call.named.values())
     flow.texts += [(text, call.line) for each in given if (text := _command(each, flow))]
@@ -257,7 +257,7 @@ def _command(value: Any, flow: Flow) -> str:
     return value if isinstance(value, str) and is_command(value) else ""
 
 
-def _request(call: Call, flow: Flow) -> Any:
+def _request(call: PythonCall, flow: Flow) -> Any:
     """The loss of one request and its settings, by name or by place behind the batch."""
     placed = dict(zip(("loss_fn", "loss_fn_config"), call.args[1:3], strict=False))
     keys = {key: settled(value, flow) for key, value in placed.items()} | call.settings(flow)
@@ -267,7 +267,7 @@ def _request(call: Call, flow: Flow) -> Any:
     return NotImplemented
 
 
-RULES: dict[str, Callable[[Call, Flow], Any]] = {
+RULES: dict[str, Callable[[PythonCall, Flow], Any]] = {
     "add_argument": _argument,
     "set_defaults": _defaults,
     "setattr": _set_attribute,

@@ -13,9 +13,9 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, cast
 
-from trimtab.dialects.sources.python_calls import CONFIGS, IN_PLACE, REST, Call, change, set_field
+from trimtab.dialects.sources.python_calls import CONFIGS, IN_PLACE, REST, PythonCall, change, set_field
 from trimtab.dialects.sources.python_flow import GONE, REPEATED, Flow, Parsed, PythonFunction, State, is_command
-from trimtab.dialects.sources.python_values import dotted_name, parameters, stored, test_of, value_of
+from trimtab.dialects.sources.python_values import dotted_name, python_parameters, stored, test_of, value_of
 from trimtab.dialects.sources.unknown import Holes, Unknown
 
 DEEPEST = 12
@@ -370,7 +370,7 @@ def _delete(node: ast.Delete, flow: Flow) -> None:
 # ── functions ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _call_result(call: Call, function: PythonFunction, flow: Flow) -> Any:
+def _call_result(call: PythonCall, function: PythonFunction, flow: Flow) -> Any:
     """What a call comes to: the body of the function with what it is given."""
     flow.called.add(id(function.node))
     flow.work.charge(CALL)
@@ -401,7 +401,7 @@ def _body(function: PythonFunction, given: dict[str, Any], flow: Flow) -> Any:
     return Unknown(function.name, found.line, found.why) if is_mixed else found
 
 
-def _arguments(call: Call, function: PythonFunction) -> dict[str, Any]:
+def _arguments(call: PythonCall, function: PythonFunction) -> dict[str, Any]:
     """What every parameter is given, by place, by name, or by its default."""
     given = function.node.args
     places = [each.arg for each in (*given.posonlyargs, *given.args)]
@@ -422,7 +422,7 @@ def _walk_uncalled(function: PythonFunction, flow: Flow) -> None:
     """A function that nothing is seen to call: what it sets besides others is kept, what it sets differently is unknown."""
     flow.called.add(id(function.node))
     start = flow.fork()
-    _body(function, {each.arg: _unseen(each, flow) for each in parameters(function.node.args)}, flow)
+    _body(function, {each.arg: _unseen(each, flow) for each in python_parameters(function.node.args)}, flow)
     kept = flow.fork()
     for slot, value in flow.state.items():
         held = start.get(slot, GONE)

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from trimtab.dialects.sources.python_calls import REST, Call, as_text, result_of
+from trimtab.dialects.sources.python_calls import REST, PythonCall, as_text, result_of
 from trimtab.dialects.sources.python_flow import GONE, MOST_SIZE, Flow, Made, Parsed, PythonFunction
 from trimtab.dialects.sources.unknown import HOLE, Unknown
 
@@ -86,7 +86,9 @@ def _parts(node: ast.AST, flow: Flow) -> Any:
     before = flow.scopes
     inner = list(ast.iter_child_nodes(node))
     if isinstance(node, ast.Lambda | COMPREHENSIONS):
-        own = stored(*inner) if not isinstance(node, ast.Lambda) else (each.arg for each in parameters(node.args))
+        own = (
+            stored(*inner) if not isinstance(node, ast.Lambda) else (each.arg for each in python_parameters(node.args))
+        )
         inner.sort(key=lambda each: not isinstance(each, ast.comprehension))
         flow.scopes = (flow.number(), *before)
         for name in own:
@@ -100,7 +102,7 @@ def _parts(node: ast.AST, flow: Flow) -> Any:
     return NotImplemented
 
 
-def parameters(given: ast.arguments) -> Iterator[ast.arg]:
+def python_parameters(given: ast.arguments) -> Iterator[ast.arg]:
     """Every parameter of a function."""
     yield from (*given.posonlyargs, *given.args, *given.kwonlyargs)
     yield from (each for each in (given.vararg, given.kwarg) if each is not None)
@@ -280,7 +282,7 @@ def _call(node: ast.Call, flow: Flow) -> Any:
     held = value_of(node.func.value if isinstance(node.func, ast.Attribute) else node.func, flow)
     line, flow.line = flow.line, node.lineno
     shown = [dotted_name(each) or _short(each) for each in node.args]
-    call = Call(dotted_name(node.func), node.lineno, held, shown=shown)
+    call = PythonCall(dotted_name(node.func), node.lineno, held, shown=shown)
     for each in node.args:
         is_open = isinstance(each, ast.Starred)
         value = value_of(each.value if is_open else each, flow)
