@@ -20,7 +20,7 @@ import pytest
 from tests.train.backends.served import server_of
 from tests.train.backends.test_servers import gathered
 from tests.train.children.test_session import group_is_gone
-from tests.train.engines.vllm_models import CUT, VOCABULARY, differences, named, policy, rollout
+from tests.train.engines.vllm_models import VOCABULARY, differences, named, policy, rollout
 from tests.train.started import Launcher, check_records
 from tests.train.started import until as until_run
 from tests.waiting import LIMIT, until
@@ -99,7 +99,10 @@ def over_versions(backend: ServersBackend, models: list[Any], sampling: Sampling
     ("in_flight", "sampling"),
     [
         ("keep_cache", Sampling()),
-        ("keep_cache", CUT),
+        (
+            "keep_cache",
+            Sampling(0.7, top_k=8),
+        ),  # top_p is another set there: of the whole distribution, not of what top_k left
         ("recompute", Sampling()),
         ("recompute", Sampling(0.7)),
         ("finish", Sampling()),
