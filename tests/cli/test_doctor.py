@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -80,12 +81,15 @@ def test_an_extra_names_what_is_missing(monkeypatch: pytest.MonkeyPatch):
     ("command", "module"),
     [("train", "transformers"), ("report", "pyarrow"), ("lab", "safetensors"), ("demo", "safetensors")],
 )
-def test_a_command_without_its_extra_says_which_in_one_line(command: str, module: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_command_without_its_extra_says_which_in_one_line(
+    command: str, module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "run.json").write_text("{}", encoding="utf-8")
     # None in sys.modules is how Python says that a module is not there.
     for name in [name for name in sys.modules if name.startswith(("trimtab.train", "trimtab.re"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
-    found = CliRunner().invoke(app, [command, *(["somewhere"] if command == "report" else [])])
+    found = CliRunner().invoke(app, [command, *([str(tmp_path)] if command == "report" else [])])
     assert found.exit_code == 2
     assert found.output.startswith(f"error: {command} needs {module}")
     assert install_command("train") in found.output

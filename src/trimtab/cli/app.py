@@ -134,7 +134,7 @@ In the first line of a YAML file, editors with a YAML language server then compl
     ),
     "report": CommandRow(
         "train:report",
-        "Write the report of a run, or one page that compares several; or say what a log shows.",
+        "Write the report of a run, or one page that compares several; or say what logs of other trainers show.",
         """Examples:
 
 \b

@@ -199,7 +199,7 @@ def report(
     For logs (W&B's local files, TensorBoard, trainer_state.json, JSON Lines, trackio, MLflow's folders, consoles of verl, slime, miles and
     OpenRLHF): what was measured, what moved first, what is certain by arithmetic, and what curves cannot tell.
     """
-    is_log = [not (path / "run.json").is_file() for path in runs]
+    is_log = [not os.path.isfile(path / "run.json") for path in runs]  # False for a name that no file can have
     if any(is_log):
         if not all(is_log):
             raise ConfigError("report needs either run directories or logs, got both. Call it for each.")
