@@ -38,7 +38,7 @@ def one_pair(values: list[float]) -> Gap:
 
 
 def test_the_share_that_repeats_by_hand(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(precision, "PAIRS", 1)
+    monkeypatch.setattr(precision, "LEAST_PAIRS", 1)
     # 1, 1, −1: ordered pairs of two sequences have products 1, −1 and −1, twice each; the mean square is 1.
     assert repeated_share(one_pair([1.0, 1.0, -1.0])) == pytest.approx(-1 / 3, rel=1e-5)
     assert repeated_share(one_pair([0.5, 0.5, 0.5])) == pytest.approx(1.0, rel=1e-5)
