@@ -55,6 +55,8 @@ class Gap:
     sources: tuple[str, ...]
     second: Floats | None
     """The trainer's second scoring."""
+    entropy: Floats | None
+    """Of the target's distribution at the token."""
     missing: int
     """Trained tokens that lack one of the two."""
     blurred: bool = False
@@ -111,7 +113,7 @@ class Gap:
         """The columns that there are."""
         names = (
             *("behavior", "scored", "log_r", "sequence", "place", "at", "first", "last"),
-            *("tokens", "before", "context", "age", "step", "source", "second"),
+            *("tokens", "before", "context", "age", "step", "source", "second", "entropy"),
         )
         return {name: values for name in names if (values := getattr(self, name)) is not None}
 
@@ -149,6 +151,7 @@ def gap_of(batch: SavedBatch, second: NDArray[Any] | None = None) -> Gap:
         source=None if source is None else source[sequence[at]],
         sources=names,
         second=None if second is None else np.asarray(second, np.float64)[at],
+        entropy=None if batch.entropy is None else batch.entropy[at].astype(np.float64),
         missing=int(batch.trained.sum() - len(at)),
     )
 

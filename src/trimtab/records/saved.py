@@ -71,6 +71,7 @@ BATCH_COLUMNS: dict[str, Column] = {
     "current": Column(np.float32, per_token=True),
     "reference": Column(np.float32, per_token=True),
     "advantage": Column(np.float32, per_token=True),
+    "entropy": Column(np.float32, per_token=True),
     "versions": Column(np.int64, -1, per_token=True),
     "group": Column(np.int64, -1, as_text=True),  # on disk whatever tells the prompts of a step apart
     "reward": Column(np.float64),
@@ -116,6 +117,8 @@ class SavedBatch:
     current: NDArray[np.float32] | None = None
     reference: NDArray[np.float32] | None = None
     advantage: NDArray[np.float32] | None = None
+    entropy: NDArray[np.float32] | None = None
+    """Of the distribution that the trainer's log-prob of a token is of, at the same temperature."""
     versions: NDArray[np.int64] | None = None
     """Version of the weights that sampled a token, -1 where it is not known."""
     group: NDArray[np.int64] | None = None

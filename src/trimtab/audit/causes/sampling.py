@@ -14,6 +14,8 @@ from trimtab.records.saved import SavedBatch
 LIKENESS = 0.45
 """Share of the variance of ℓ that a temperature has to explain."""
 SAMPLE = 40_000
+SAME_POLICY = 0.01
+"""Mean k2 up to which surprisal under the trainer may be compared with the trainer's entropy."""
 TEMPERATURES = np.round(np.concatenate([np.arange(0.3, 1.0, 0.02), np.arange(1.02, 2.02, 0.02)]), 2)
 ALTERNATIVES = (1.5, 3.0, 6.0, 15.0)
 """Tokens over which the rest of the mass spreads, about."""
@@ -24,7 +26,11 @@ FEWEST_FELLOWS = 20
 
 
 def truncation(gap: Gap) -> CauseResult:
-    """Tokens drawn from the likeliest only, their log-probs renormalised over those: the ratio is the mass that was kept."""
+    """Tokens drawn from the likeliest only: the ratio is the mass that was kept where log-probs are renormalised over those, and where
+    they are of the full softmax tokens are likelier than their distribution has them."""
+    unlikely = _missing_surprisal(gap)
+    if unlikely is not None:
+        return unlikely
     if not gap.is_open:
         return NO_GAP
     mean, error = mean_with_error(np.exp(gap.held), gap.sequence)
@@ -47,6 +53,31 @@ def truncation(gap: Gap) -> CauseResult:
         )
     doubtful = mean < 1 - max(5 * error, 2e-3) and above < 0.2
     return CauseResult(verdict="suspected" if doubtful else "ruled out", statistic=statistic)
+
+
+def _missing_surprisal(gap: Gap) -> CauseResult | None:
+    """Mean surprisal of the tokens against mean entropy, which are equal for tokens of the whole distribution; None where they are.
+
+    p = (1/2, 1/4, 1/4): entropy 1.04. Of the first two alone, drawn 2 : 1: surprisal 2/3 · 0.69 + 1/3 · 1.39 = 0.92, so −0.12.
+    """
+    known = None if gap.entropy is None else np.isfinite(gap.entropy)
+    if gap.entropy is None or known is None or not known.any():
+        return None
+    missing = -gap.scored[known] - gap.entropy[known]
+    mean, error = mean_with_error(missing, gap.sequence[known])
+    is_apart = gap.size > SAME_POLICY or abs(float(np.exp(gap.held).mean()) - 1) > 5e-3
+    if is_apart or mean > -max(6 * error, 2 * gap.rms, 5e-3):
+        return None  # a gap has causes of its own, and the entropy of the sampler is another
+    return CauseResult(
+        verdict="found",
+        statistic=(
+            f"Mean surprisal is {-mean:.3f} ± {error:.3f} below the mean entropy of {gap.entropy[known].mean():.3f}, at a ratio of 1."
+        ),
+        remedy=(
+            "Tokens come from a part of the vocabulary while both log-probs run over all of it, as SGLang records them: sample without "
+            "top-p, top-k or min-p, or replay the sampler's token set. No correction can see this."
+        ),
+    )
 
 
 @dataclass(frozen=True)
