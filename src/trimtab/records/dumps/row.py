@@ -29,6 +29,7 @@ class DumpRow:
     current: NDArray[Any] | None = None
     reference: NDArray[Any] | None = None
     advantage: NDArray[Any] | None = None
+    entropy: NDArray[Any] | None = None
     versions: NDArray[Any] | None = None
     group: Hashable = None
     """Whatever tells the prompts of one step apart; equal values are one group, None is no answer."""
