@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.train.backends.samplers import gathered
+from tests.train.backends.served import server_of
 from tests.train.children.processes import group_is_gone
 from tests.train.engines.vllm_models import differences, jobs, named, policy, rollout
 from tests.train.faults.cuts import trials
