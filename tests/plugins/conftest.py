@@ -15,6 +15,7 @@ sys.path.append(
 FRAMEWORKS = {
     "verl": "verl",
     "trl": "trl",
+    "trl_async": "trl",
     "skyrl": "skyrl",
     "areal": "areal",
     "openrlhf": "openrlhf",

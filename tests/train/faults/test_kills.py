@@ -41,7 +41,7 @@ def test_samplers_that_are_killed_are_replaced_and_ctrl_c_says_how_to_go_on(laun
     steps = done(path)
     assert f"{steps} of 100000" in run.output
     assert check_records(path, steps).status == "stopped"
-    resume = run.output.split("Go on with: trimtab train ")[1].split()
+    resume = run.output.split("Continue with: trimtab train ")[1].split()
     again = launcher.train(*resume, f"steps={steps + 3}")
     assert again.code() == 0, again.errors
     assert check_records(path, steps + 3).status == "done"

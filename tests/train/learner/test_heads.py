@@ -23,6 +23,7 @@ from trimtab.records.schema import RolloutRow, rows_from
 from trimtab.train.buffer import Buffer
 from trimtab.train.engines.hf.engine import HfEngine
 from trimtab.train.engines.hf.sampling import cut_log_probs, draw
+from trimtab.train.engines.jobs import sample_of
 from trimtab.train.engines.vllm import request
 from trimtab.train.engines.vllm.requirements import check_run
 from trimtab.train.engines.vllm.server import _listed
@@ -252,19 +253,19 @@ def test_vllm_lists_the_head_beside_each_token() -> None:
     job = Job(0, np.ones(1, np.int32), 1, 0, 4, Sampling(top_k=2, top_p=0.9), head="mask")
     assert request.asked_of(job, (), longest=9, samples=1)["logprobs"] == 2
     told = [{7: -0.2, 9: -1.7}, {4: 0.0, 5: -9999.0}]
-    made = request.sample_of([9, 4], [-1.7, 0.0], [(0, 0, 2)], "length", job, told)
+    made = sample_of([9, 4], [-1.7, 0.0], [(0, 0, 2)], "length", job, lambda count: request.head_of(told[:count], job))
     assert made.head is not None
     assert made.head.counts.tolist() == [2, 1]
     assert made.head.ids.tolist() == [7, 9, 4]
     assert made.head.log_mass is None
     plain = replace(job, head="none")
     assert request.asked_of(plain, (), longest=9, samples=1)["logprobs"] == 0
-    assert request.sample_of([9], [-1.7], [(0, 0, 1)], "length", plain, told[:1]).head is None
+    assert request.head_of(told[:1], plain) is None
     likeliest = replace(job, head="top-k", head_size=1, sampling=Sampling())
     assert request.asked_of(likeliest, (), longest=9, samples=1)["logprobs"] == 2
-    made = request.sample_of([9], [-1.7], [(0, 0, 1)], "length", likeliest, [{9: -1.7, 7: -0.2}])
-    assert made.head is not None
-    assert made.head.ids.tolist() == [7]  # the token drawn comes first, and is not of the head
+    head = request.head_of([{9: -1.7, 7: -0.2}], likeliest)
+    assert head is not None
+    assert head.ids.tolist() == [7]  # the token drawn comes first, and is not of the head
 
 
 def test_a_server_lists_ids_by_number() -> None:
